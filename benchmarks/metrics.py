@@ -40,7 +40,7 @@ from capscore import meteor
 from capscore.caption_files import read_references
 from capscore.ngrams import Frequencies
 from capscore.scoring import measure
-from capscore.tokenize.tokenizer import tokenize
+from capscore.tokenize import tokenize
 from tellapart.rewards.agreement import Consensus
 
 PHOTOS, MANY = 14_000, 40_000

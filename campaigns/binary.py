@@ -235,13 +235,13 @@ def read_archive(path: Path) -> None:
 
 
 def frequencies(folder: Path) -> None:
-    from capscore import frequencies
+    from capscore import ngrams
 
     captions = [[["a", "dog", "in", "the", "snow"], ["a", "white", "dog"]]] * 3
-    frequencies.save(frequencies.count(captions), folder / "table.npz")
+    ngrams.save(ngrams.count(captions), folder / "table.npz")
 
 
 def read_frequencies(path: Path) -> None:
-    from capscore import frequencies
+    from capscore import ngrams
 
-    frequencies.load(path)
+    ngrams.load(path)

@@ -7,7 +7,7 @@ python scripts/build_document_frequencies.py captions.json.gz \
 import argparse
 from pathlib import Path
 
-from capscore import frequencies
+from capscore import ngrams
 from capscore.scoring import document_frequencies
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -16,6 +16,6 @@ parser.add_argument("--out", type=Path, required=True)
 request = parser.parse_args()
 
 table = document_frequencies(request.references)
-frequencies.save(table, request.out)
+ngrams.save(table, request.out)
 size = request.out.stat().st_size / 1e6
 print(f"{request.out}: {len(table.ngrams.counts)} n-grams of {table.ngrams.documents} documents, {size:.2f} MB")

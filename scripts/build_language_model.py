@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from capscore.kneser_ney import KneserNey
-from capscore.scoring_inputs import ScoringInputs
+from capscore.fluency import KneserNey
+from capscore.scoring import ScoringInputs
 from tellapart.data.examples import Example, Exclusion
 from tellapart.data.tokenizers import split_words
 from tellapart.rewards.language_model import readable

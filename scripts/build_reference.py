@@ -17,12 +17,11 @@ from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 import tellapart
-from capscore import objects
 from capscore.measures import MEASURES, Score
 from tellapart import recipe_files
 from tellapart.__main__ import COMMANDS, main
 from tellapart.commands.study import _ACTIONS
-from tellapart.metrics import retrieval
+from tellapart.metrics import objects, retrieval
 from tellapart.recipe import Recipe, RewardsConfig
 from tellapart.rewards.registry import REWARDS
 

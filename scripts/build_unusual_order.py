@@ -8,7 +8,7 @@ import argparse
 from pathlib import Path
 
 from capscore import caption_files
-from capscore.scoring_inputs import ScoringInputs
+from capscore.scoring import ScoringInputs
 from capscore.unusual_order import END, WordOrder, roles
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)

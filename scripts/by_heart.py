@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capscore.cider import cider_d
-from capscore.scoring_inputs import ScoringInputs
+from capscore.overlap import cider_d
+from capscore.scoring import ScoringInputs
 from tellapart import models
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example

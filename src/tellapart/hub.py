@@ -11,8 +11,8 @@ from urllib.request import getproxies, proxy_bypass
 
 from capscore import files
 from capscore.errors import UserError
-from capscore.paths import package as package_folder
 from capscore.printable import bars_on_stderr
+from capscore.system import package as package_folder
 
 INSTALL = "pip install 'tellapart[hub]'"
 _ANSWERS_WITHIN = 10.0  # seconds

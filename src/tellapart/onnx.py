@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from capscore.errors import UserError
-from capscore.paths import package as package_folder
+from capscore.system import package as package_folder
 from tellapart.hub import reason
 
 

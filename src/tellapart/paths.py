@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from capscore import paths
+from capscore import system
 
 
 def cache() -> Path | None:
     """A folder for what can be computed again: $TELLAPART_CACHE, else the user's cache; None without a home."""
-    return paths.cache("tellapart")
+    return system.cache("tellapart")
 
 
 def encoders() -> list[Path]:

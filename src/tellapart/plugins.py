@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 from capscore.errors import UserError
-from capscore.table import importing_now
+from capscore.measures import importing_now
 
 OPTION, GROUP = "--plugin", "tellapart.plugins"
 loaded: list[str] = []  # what `--plugin` named, for processes that are started from here

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from capscore.bootstrap import Difference
+from capscore.statistics import Difference
 from tellapart.adapting import verdict
 from tellapart.evaluation.grid import Row
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from capscore import files, frequencies
+from capscore import files, ngrams
 from capscore.errors import UserError
 from tellapart import models
 from tellapart.encoders.loading import load as load_encoder
@@ -264,4 +264,4 @@ def test_pipes_among_features_are_refused(tmp_path):
 def test_document_frequencies_that_unpack_to_too_much(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "MOST_TEXT", 1 << 20)
     (tmp_path / "df.npz").write_bytes(zeros("counts.npy", 2))
-    assert "more than 1 MB" in refusal(frequencies.load, tmp_path / "df.npz")
+    assert "more than 1 MB" in refusal(ngrams.load, tmp_path / "df.npz")

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from capscore.errors import UserError
-from capscore.object_words import CLASSES
+from capscore.objects import CLASSES
 from support.chat_server import texts
 from support.retrievers import bag_of_words_retriever, photos
 from support.toy import world

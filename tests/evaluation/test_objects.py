@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from capscore.object_words import CLASSES
+from capscore.objects import CLASSES
 from detectors import tiny_yolox
 
 DOG, CAT, KITE = (CLASSES.index(name) for name in ("dog", "cat", "kite"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from capscore.bootstrap import Difference
+from capscore.statistics import Difference
 from evaluation import world
 from tellapart.evaluation import table
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from capscore.bootstrap import Difference
 from capscore.scoring import MEASURES
+from capscore.statistics import Difference
 from tellapart.evaluation import compare, table
 from tellapart.metrics import descriptions
 from tellapart.training import validation

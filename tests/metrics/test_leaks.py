@@ -6,14 +6,14 @@ from runpy import run_path
 
 import numpy as np
 
-from capscore import kneser_ney
+from capscore import fluency
 
 HERE = Path(__file__).parents[1]
 
 
 def test_the_bundled_model_has_seen_no_validation_or_test_photo_and_odd_ids_alone():
     held_out = set(json.loads((HERE / "golden" / "coco_val_test_ids.json").read_text()))
-    folder = Path(kneser_ney.__file__).parent / "data"
+    folder = Path(fluency.__file__).parent / "data"
     with np.load(folder / "coco_language_model.npz") as archive:
         seen = set(archive["photos"].cumsum().tolist())
     assert len(held_out) == 2500

@@ -9,12 +9,12 @@ from typing import get_args
 
 import pytest
 
-from capscore import scoring, training_captions
+from capscore import caption_files, scoring
+from capscore.caption_files import TrainingCaptions
 from capscore.errors import UserError
 from capscore.measures import MEASURES, Measure, Score
-from capscore.scoring_inputs import ScoringInputs
+from capscore.scoring import ScoringInputs
 from capscore.statistics import mean_of
-from capscore.training_captions import TrainingCaptions
 from tellapart.metrics import descriptions, retrieval
 from tellapart.training import validation
 
@@ -92,15 +92,15 @@ def test_training_captions_are_those_of_the_training_split(tmp_path):
     data = {"dataset": "x", "images": [record, record | {"id": 2, "split": "test", "captions": ["A cat."]}]}
     (tmp_path / "data.json").write_text(json.dumps(data))
     (tmp_path / "more.json").write_text(json.dumps({"1": ["a bus"]}))
-    found = training_captions.read([tmp_path / "data.json", str(tmp_path / "more.json")])
+    found = caption_files.read_training([tmp_path / "data.json", str(tmp_path / "more.json")])
     assert [words in found for words in (["a", "dog"], ["a", "cat"], ["a", "bus"])] == [True, False, True]
     data["images"] = data["images"][1:]
     (tmp_path / "data.json").write_text(json.dumps(data))
     with pytest.raises(UserError, match=r"data\.json: has no split 'train'; it has 'test'\."):
-        training_captions.read(tmp_path / "data.json")
+        caption_files.read_training(tmp_path / "data.json")
     (tmp_path / "more.json").write_text("{}")
     with pytest.raises(UserError, match="hold no caption"):
-        training_captions.read(tmp_path / "more.json")
+        caption_files.read_training(tmp_path / "more.json")
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capscore import bootstrap
+from capscore import statistics
 from tellapart.metrics import retrieval
 from tellapart.metrics.retrieval import Name, parse
 
@@ -274,7 +274,7 @@ def test_a_difference_between_models_has_an_interval():
         captions = photos + noise * unit(random, 300, 8)
         captions /= np.linalg.norm(captions, axis=1, keepdims=True)
         measured.append(retrieval.measured(retrieval.find(captions, alone(300), among, ""), among, "r")[0].values())
-    found = bootstrap.differences(*map(list, measured))
+    found = statistics.differences(*map(list, measured))
     assert all(difference.low > 0 and difference.p < 0.01 for difference in found.values())
     assert len(found) == 7
 

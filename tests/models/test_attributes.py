@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from capscore.errors import UserError
-from capscore.object_words import CLASSES
+from capscore.objects import CLASSES
 from detectors import tiny_yolox
 from retrievers import tiny_clip
 from tellapart.commands.features import main as features

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from capscore.paths import package
+from capscore.system import package
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.models import retrievers
 from tellapart.retrievers import readers

@@ -11,9 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capscore import meteor
-from capscore.bleu import bleu
-from capscore.cider import cider, cider_d
-from capscore.rouge import rouge_l
+from capscore.overlap import bleu, cider, cider_d, rouge_l
 from meteor import miniature
 from scored import prepared
 from tellapart.rewards import SampledCaptions

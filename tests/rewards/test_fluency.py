@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from capscore import kneser_ney
+from capscore import fluency
 from capscore.errors import UserError
-from capscore.kneser_ney import KneserNey
+from capscore.fluency import KneserNey
 from tellapart.data.batches import padded as padded_ids
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.recipe import DataConfig, Recipe, RewardsConfig
@@ -146,7 +146,7 @@ def test_coco_photos_of_the_measures_model_are_left_out(write):
 
 def test_the_bundled_model_has_seen_no_validation_or_test_photo_and_even_ids_alone():
     held_out = set(json.loads((HERE / "golden" / "coco_val_test_ids.json").read_text()))
-    folder = Path(kneser_ney.__file__).parent / "data"
+    folder = Path(fluency.__file__).parent / "data"
     with np.load(folder / "coco_even_language_model.npz") as archive:
         seen = set(archive["photos"].cumsum().tolist())
     assert len(held_out) == 2500

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from capscore import meteor
-from capscore.object_words import CLASSES
-from capscore.objects import objects as measured
+from capscore.objects import CLASSES
 from capscore.unusual_order import END as LAST_WORD
 from capscore.unusual_order import WordOrder, roles
-from capscore.wording import bad_end, precision, repetition, stutter
+from capscore.words import bad_end, precision, repetition, stutter
 from detectors import tiny_yolox
 from meteor import miniature
 from rewards.captions import sampled
@@ -26,6 +25,7 @@ from tellapart.data.batches import CaptionedPhotos, padded
 from tellapart.data.examples import Example
 from tellapart.data.store import Stores
 from tellapart.data.tokenizers import WordTokenizer, split_words
+from tellapart.metrics.objects import objects as measured
 from tellapart.recipe import LocalConfig, RewardsConfig
 from tellapart.rewards import SampledCaptions, registry
 from tellapart.rewards.agreement import Agreement, Consensus, MeteorConsensus, ReferenceGap

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capscore.bleu import bleu
+from capscore.overlap import bleu
 from scored import loo1000, prepared
 
 captions = st.lists(st.sampled_from("abcd"), max_size=8)

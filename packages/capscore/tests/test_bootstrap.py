@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from capscore import bootstrap
+from capscore import statistics
 from capscore.statistics import Statistics, mean_of, mean_of_runs, ratio_of
 
 
 def test_the_interval_of_a_mean_is_that_of_the_central_limit_theorem():
     scores = np.random.default_rng(0).normal(0.3, 0.2, 2000)
-    low, high = bootstrap.intervals([mean_of("m", scores)], samples=4000)["m"]
+    low, high = statistics.intervals([mean_of("m", scores)], samples=4000)["m"]
     error = scores.std() / np.sqrt(2000)
     assert low == pytest.approx(scores.mean() - 1.96 * error, abs=0.1 * error)
     assert high == pytest.approx(scores.mean() + 1.96 * error, abs=0.1 * error)
@@ -20,7 +20,7 @@ def test_the_intervals_hold_the_truth_nineteen_times_of_twenty():
     for seed in range(200):
         lengths = random.integers(5, 55, 150)
         words = ratio_of("share", random.binomial(lengths, 0.2).astype(float), lengths.astype(float))
-        low, high = bootstrap.intervals([words], samples=400, seed=seed)["share"]
+        low, high = statistics.intervals([words], samples=400, seed=seed)["share"]
         held += low <= 0.2 <= high
     assert 180 <= held <= 199  # 95 % of 200 is 190, with a standard deviation of 3
 
@@ -29,25 +29,25 @@ def test_a_measure_is_resampled_by_its_own_formula_and_not_by_the_mean_of_photos
     """The largest of sums: every sample of two photos is one of three sums, and none is a mean."""
     rows = np.array([[1.0, 0.0], [0.0, 3.0]])
     both = Statistics(("m",), rows, lambda sums: sums.max(-1, keepdims=True))
-    low, high = bootstrap.intervals([both])["m"]
+    low, high = statistics.intervals([both])["m"]
     assert (low, high) == (2.0, 6.0)
 
 
 def test_the_same_difference_on_every_photo_is_certain_and_noise_is_not():
     random = np.random.default_rng(2)
     scores = random.normal(0, 1, 500)
-    better = bootstrap.differences([mean_of("m", scores + 0.01)], [mean_of("m", scores)])["m"]
+    better = statistics.differences([mean_of("m", scores + 0.01)], [mean_of("m", scores)])["m"]
     assert better.value == pytest.approx(0.01)
     assert (better.low, better.high) == pytest.approx((0.01, 0.01))
     assert better.p == pytest.approx(2 / 1001)
-    same = bootstrap.differences([mean_of("m", scores)], [mean_of("m", scores)])["m"]
+    same = statistics.differences([mean_of("m", scores)], [mean_of("m", scores)])["m"]
     assert same == (0.0, 0.0, 0.0, 1.0)
 
 
 def test_p_is_uniform_where_there_is_no_difference():
     random = np.random.default_rng(3)
     found = [
-        bootstrap.differences(
+        statistics.differences(
             [mean_of("m", random.normal(0, 1, 100))], [mean_of("m", random.normal(0, 1, 100))], samples=200
         )["m"].p
         for _ in range(300)
@@ -58,24 +58,24 @@ def test_p_is_uniform_where_there_is_no_difference():
 
 def test_seeds_repeat():
     scores = mean_of("m", np.random.default_rng(4).random(50))
-    assert bootstrap.intervals([scores], seed=7) == bootstrap.intervals([scores], seed=7)
-    assert bootstrap.intervals([scores], seed=7) != bootstrap.intervals([scores], seed=8)
+    assert statistics.intervals([scores], seed=7) == statistics.intervals([scores], seed=7)
+    assert statistics.intervals([scores], seed=7) != statistics.intervals([scores], seed=8)
 
 
 def test_nothing_to_divide_by_is_zero():
     empty = ratio_of("share", np.zeros(3), np.zeros(3))
     assert empty.corpus() == {"share": 0.0}
-    assert bootstrap.intervals([empty])["share"] == (0.0, 0.0)
+    assert statistics.intervals([empty])["share"] == (0.0, 0.0)
 
 
 def test_scores_that_one_side_lacks_are_left_out():
     scores = np.random.default_rng(5).random(20)
     both, one = [mean_of("a", scores), mean_of("b", scores)], [mean_of("b", scores)]
-    assert list(bootstrap.differences(both, one)) == list(bootstrap.differences(one, both)) == ["b"]
+    assert list(statistics.differences(both, one)) == list(statistics.differences(one, both)) == ["b"]
 
 
 def test_one_photo_shows_no_difference():
-    assert bootstrap.differences([mean_of("m", np.array([1.0]))], [mean_of("m", np.array([0.0]))])["m"].p == 1
+    assert statistics.differences([mean_of("m", np.array([1.0]))], [mean_of("m", np.array([0.0]))])["m"].p == 1
 
 
 def test_the_mean_of_runs_is_resampled_on_the_same_photos():
@@ -84,8 +84,8 @@ def test_the_mean_of_runs_is_resampled_on_the_same_photos():
     runs = [mean_of("found", right), mean_of("found", 1 - right)]
     together = mean_of_runs(runs)
     assert together.corpus() == {"found": 0.5}
-    assert bootstrap.intervals([together]) == {"found": (0.5, 0.5)}
-    assert bootstrap.intervals(runs[:1])["found"][1] > 0.55
+    assert statistics.intervals([together]) == {"found": (0.5, 0.5)}
+    assert statistics.intervals(runs[:1])["found"][1] > 0.55
 
 
 def test_the_mean_of_runs_is_of_their_scores_and_not_of_their_photos():

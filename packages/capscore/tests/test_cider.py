@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capscore import cider as cider_metric
+from capscore import overlap as cider_metric
 from capscore.ngrams import References
 from capscore.sentences import Grouped, Sentences
 from scored import loo1000, ngrams, prepared

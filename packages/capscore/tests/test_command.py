@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from capscore.__main__ import main
+from capscore.command import run as main
 
 CAPTIONS = {"1": "a red bus", "2": "a dog on grass"}
 REFERENCES = {"1": ["a red bus", "the bus is red"], "2": ["a dog lies on grass", "a brown dog"]}

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capscore import look_alikes
-from capscore.cider import cider_between, cider_d
+from capscore import overlap
+from capscore.overlap import cider_between, cider_d
 from capscore.sentences import Grouped
-from capscore.wording import (
+from capscore.words import (
     average_length,
     bad_end,
     distinct,
@@ -103,7 +103,7 @@ def test_look_alikes_are_the_nearest_by_a_dense_computation():
     random = np.random.default_rng(0)
     # words as frequent as in language, so that no two photos are exactly alike
     world = [[random.zipf(1.6, size=9).clip(max=200).tolist() for _ in range(3)] for _ in range(90)]
-    found = look_alikes.by_references(Grouped.join(world), 5)
+    found = overlap.look_alikes(Grouped.join(world), 5)
     counts = np.zeros((90, 201))
     for photo, texts in enumerate(world):
         for text in texts:
@@ -118,8 +118,8 @@ def test_look_alikes_are_the_nearest_by_a_dense_computation():
 
 
 def test_look_alikes_of_few_photos_are_all_the_others():
-    assert look_alikes.by_references(Grouped.join([[[1]], [[1]], [[2]]]), 5).tolist() == [[1, 2], [0, 2], [0, 1]]
-    assert look_alikes.by_references(Grouped.join([[[1]]]), 5).shape == (1, 0)
+    assert overlap.look_alikes(Grouped.join([[[1]], [[1]], [[2]]]), 5).tolist() == [[1, 2], [0, 2], [0, 1]]
+    assert overlap.look_alikes(Grouped.join([[[1]]]), 5).shape == (1, 0)
 
 
 def test_empty_captions_have_defined_values():

@@ -3,9 +3,9 @@ import math
 import numpy as np
 import pytest
 
-from capscore import diversity
-from capscore.bleu import bleu
+from capscore import overlap
 from capscore.ngrams import Frequencies, References
+from capscore.overlap import bleu
 from capscore.sentences import Grouped
 from scored import prepared
 
@@ -15,7 +15,7 @@ NO_TABLE = Frequencies.none(1000)
 
 
 def self_cider(groups):
-    return diversity.self_cider(Grouped.join(groups), NO_TABLE).per_photo()[:, 0].tolist()
+    return overlap.self_cider(Grouped.join(groups), NO_TABLE).per_photo()[:, 0].tolist()
 
 
 def test_the_same_caption_again_is_no_diversity_and_captions_that_share_nothing_are_all():
@@ -31,7 +31,7 @@ def test_two_captions_that_share_half_by_hand():
 
 def test_mutual_bleu_compares_each_caption_with_its_siblings():
     texts = [["a", "b", "c", "d", "e"], ["a", "b", "c", "x"], ["y", "b", "c", "d"]]
-    found = diversity.mutual_bleu(prepared([], [texts])[3]).corpus()
+    found = overlap.mutual_bleu(prepared([], [texts])[3]).corpus()
     one_out = [texts[:i] + texts[i + 1 :] for i in range(3)]
     expected = bleu(*prepared(texts, one_out)[:3]).corpus()
     assert found == pytest.approx({f"m{name}": score for name, score in expected.items()})
@@ -39,18 +39,18 @@ def test_mutual_bleu_compares_each_caption_with_its_siblings():
 
 
 def test_a_photo_with_one_caption_adds_nothing_to_mutual_bleu():
-    several = diversity.mutual_bleu(Grouped.join([ALIKE]))
-    with_one = diversity.mutual_bleu(Grouped.join([[[7, 8]], ALIKE, []]))
+    several = overlap.mutual_bleu(Grouped.join([ALIKE]))
+    with_one = overlap.mutual_bleu(Grouped.join([[[7, 8]], ALIKE, []]))
     np.testing.assert_array_equal(with_one.rows.sum(0), several.rows.sum(0))
     assert several.corpus()["mBLEU-4"] == pytest.approx(1, abs=1e-6)
 
 
 def test_a_photo_with_one_caption_has_no_part_in_self_cider():
-    assert diversity.self_cider(Grouped.join([APART, [[1, 2]]]), NO_TABLE).corpus()["self-CIDEr"] == pytest.approx(1)
+    assert overlap.self_cider(Grouped.join([APART, [[1, 2]]]), NO_TABLE).corpus()["self-CIDEr"] == pytest.approx(1)
 
 
 def test_frequencies_of_the_references_are_used():
     """A word that every photo has weighs nothing, so that sharing it makes no captions alike."""
     references = References(Grouped.join([[[1, 5]], [[1, 6]]]))
-    shared = diversity.self_cider(Grouped.join([[[1, 7], [1, 8]]]), references.frequencies())
+    shared = overlap.self_cider(Grouped.join([[[1, 7], [1, 8]]]), references.frequencies())
     assert shared.corpus()["self-CIDEr"] == pytest.approx(1, abs=1e-6)

@@ -1,6 +1,6 @@
 import pytest
 
-from capscore.stop_words import flaws
+from capscore.words import flaws
 
 
 @pytest.mark.parametrize(

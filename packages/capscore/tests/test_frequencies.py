@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from capscore import frequencies
+from capscore import ngrams
 from capscore.errors import UserError
 from capscore.ngrams import ROOT
 from scored import loo1000
@@ -19,9 +19,9 @@ def spelt_out(table):
 
 
 def test_a_table_comes_back_from_its_file(tmp_path):
-    made = frequencies.count(TOLD)
-    frequencies.save(made, tmp_path / "table.npz")
-    read = frequencies.load(tmp_path / "table.npz")
+    made = ngrams.count(TOLD)
+    ngrams.save(made, tmp_path / "table.npz")
+    read = ngrams.load(tmp_path / "table.npz")
     assert read.ngrams.documents == 300
     assert spelt_out(read) == spelt_out(made)
     assert spelt_out(read)["a", "man"] == sum(
@@ -32,7 +32,7 @@ def test_a_table_comes_back_from_its_file(tmp_path):
 
 
 def test_the_bundled_table_is_of_coco_captions():
-    table = frequencies.coco()
+    table = ngrams.coco()
     words = table.of_words()
     assert table.ngrams.documents == 17_721
     assert words["a"] > 17_000 > words["man"] > words["skateboard"] > words["giraffe"] > 100
@@ -56,35 +56,35 @@ def test_the_bundled_table_is_of_coco_captions():
 )
 def test_a_damaged_table_is_refused(tmp_path, change):
     path = tmp_path / "table.npz"
-    frequencies.save(frequencies.count(TOLD[:20]), path)
+    ngrams.save(ngrams.count(TOLD[:20]), path)
     with np.load(path) as archive:
         content = dict(archive)
     np.savez(path, **change(content))
     with pytest.raises(UserError, match=r"table\.npz: .*damaged"):
-        frequencies.load(path)
+        ngrams.load(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"not a table", b"PK\x03\x04cut short"])
 def test_what_is_no_table_is_refused(tmp_path, content):
     (tmp_path / "table.npz").write_bytes(content)
     with pytest.raises(UserError, match="no table of document frequencies, or it is damaged"):
-        frequencies.load(tmp_path / "table.npz")
+        ngrams.load(tmp_path / "table.npz")
     with pytest.raises(UserError, match="there is no such file"):
-        frequencies.load(tmp_path / "nowhere.npz")
+        ngrams.load(tmp_path / "nowhere.npz")
 
 
 def test_a_flipped_bit_is_found(tmp_path):
     path = tmp_path / "table.npz"
-    frequencies.save(frequencies.count(TOLD[:20]), path)
+    ngrams.save(ngrams.count(TOLD[:20]), path)
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 16
     path.write_bytes(data)
     with pytest.raises(UserError, match="damaged"):
-        frequencies.load(path)
+        ngrams.load(path)
 
 
 def test_parents_stand_before_their_children(tmp_path):
-    frequencies.save(frequencies.count(TOLD), tmp_path / "table.npz")
-    parents = frequencies.load(tmp_path / "table.npz").ngrams.parents
+    ngrams.save(ngrams.count(TOLD), tmp_path / "table.npz")
+    parents = ngrams.load(tmp_path / "table.npz").ngrams.parents
     assert (parents[:5] == ROOT).all()
     assert (np.diff(parents) >= 0).all()

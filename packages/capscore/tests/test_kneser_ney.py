@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from capscore.errors import UserError
-from capscore.fluency import coco, fluency, lowest_terms, unidiomatic
-from capscore.kneser_ney import KneserNey
+from capscore.fluency import KneserNey, coco, fluency, lowest_terms, unidiomatic
 
 TOY = [
     text.split()

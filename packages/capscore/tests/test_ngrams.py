@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capscore.cider import cider_d
 from capscore.ngrams import ORDERS, ROOT, Frequencies, References
+from capscore.overlap import cider_d
 from capscore.sentences import Grouped, Sentences
 from scored import ngrams
 

@@ -3,7 +3,7 @@
 import json
 
 from capscore import command, scoring
-from capscore.training_captions import TrainingCaptions
+from capscore.caption_files import TrainingCaptions
 
 CAPTIONS = {1: "A dog runs.", 2: "a dog runs fast", 3: "a cat", 4: "A Cat!"}
 REFERENCES = {photo: ["something else"] for photo in CAPTIONS}

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from capscore.sentences import Words
-from capscore.tokenize.numbering import numbered
-from capscore.tokenize.tokenizer import tokenize_file
+from capscore.sentences import Words, numbered, tokenize_file
 
 # blanks in all places, pieces that are no word or several, stops that depend on the next caption, other alphabets
 PIECES = [

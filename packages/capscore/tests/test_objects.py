@@ -1,13 +1,10 @@
-"""Objects that captions name, and those that a detector sees."""
+"""Objects that captions name."""
 
-from itertools import pairwise
-
-import numpy as np
 import pytest
 
-from capscore import bootstrap, objects
-from capscore.object_words import CLASSES, MAYBE, MODIFIERS, NOTHING, SURE
-from capscore.wording import chair
+from capscore import objects
+from capscore.objects import CLASSES
+from capscore.words import chair
 
 NUMBER = {name: number for number, name in enumerate(CLASSES)}
 
@@ -34,7 +31,7 @@ def test_every_class_is_named_by_its_own_name_and_its_plural(name):
     assert found == [f"({name})" if name == "orange" else name]
     last = {"person": "people", "knife": "knives", "mouse": "computer mice", "scissors": "scissors", "skis": "skis"}
     same = {"sheep": "sheep", "broccoli": "broccoli"}
-    many = (last | same).get(name, objects.plural(name))
+    many = (last | same).get(name, objects._plural(name))
     assert named(f"two {many}") == [name]
 
 
@@ -107,60 +104,13 @@ def test_words_mean_what_they_mean_in_captions(text, expected):
 
 def test_no_term_has_two_meanings_and_every_list_is_of_known_classes():
     assert objects._lexicon()  # raises where a term is in two lists
-    assert set(SURE) >= set(CLASSES)
-    assert {name for names in (*SURE, *MAYBE) for name in names.split("|")} == set(CLASSES)
-    for text in (*SURE.values(), *MAYBE.values(), NOTHING, *MODIFIERS.values()):
-        assert text == text.lower()
-        assert not any(one == other == "," for one, other in pairwise(text))
-
-
-def statistics(captions, weak, clear):
-    """Captions as text, several of a photo between bars; classes by name."""
-    words = [[text.split() for text in texts.split("|")] if texts else [] for texts in captions]
-    seen = [[{NUMBER[name] for name in names} for names in photos] for photos in (weak, clear)]
-    return objects.objects(words, *seen, "d")
-
-
-def test_shares_are_of_all_words_and_of_all_objects():
-    found = statistics(
-        ["a dog and a cat with a dog", "a man on a bike", "the sky"],
-        weak=[["dog", "person"], ["person", "motorcycle"], ["kite"]],
-        clear=[["dog", "person"], ["motorcycle"], ["kite"]],
-    )
-    assert found.names == ("ObjPrec[d]", "ObjRec[d]")
-    assert found.rows.tolist() == [[2, 3, 1, 2], [2, 2, 1, 1], [0, 0, 0, 1]]
-    assert found.corpus() == {"ObjPrec[d]": pytest.approx(4 / 5), "ObjRec[d]": pytest.approx(2 / 4)}
-
-
-def test_a_word_of_two_meanings_names_what_is_seen_and_is_never_wrong():
-    found = statistics(["an orange on a desk"] * 2, weak=[["orange"], []], clear=[["orange"], []])
-    assert found.rows.tolist() == [[0, 0, 1, 1], [0, 0, 0, 0]]
-
-
-def test_several_captions_of_a_photo_are_read_one_by_one_and_count_once():
-    found = statistics(["a dog|a cat|a dog and a cat", ""], weak=[["dog"], ["dog"]], clear=[["dog"], ["dog"]])
-    np.testing.assert_allclose(found.rows, [[2 / 3, 4 / 3, 2 / 3, 1], [0, 0, 0, 0]])
-    assert found.corpus()["ObjRec[d]"] == pytest.approx(2 / 3)  # and not 1: no caption is helped by another
-
-
-def test_nothing_seen_and_nothing_named_is_0_and_not_nan():
-    assert statistics(["the sky"], [[]], [[]]).corpus() == {"ObjPrec[d]": 0, "ObjRec[d]": 0}
-    assert statistics([], [], []).corpus() == {"ObjPrec[d]": 0, "ObjRec[d]": 0}
-
-
-def test_rows_add_up_so_that_a_difference_has_an_interval():
-    good = statistics(["a dog"] * 40, [["dog"]] * 40, [["dog"]] * 40)
-    bad = statistics(["a dog", "a cat"] * 20, [["dog"]] * 40, [["dog"]] * 40)
-    found = bootstrap.differences([good], [bad])["ObjPrec[d]"]
-    assert found.value == 0.5
-    assert 0.3 < found.low < 0.5 < found.high < 0.7
-    assert found.p < 0.01
-
-
-def test_names_parse_back():
-    assert objects.parse("ObjPrec[yolox_nano]") == ("ObjPrec", "yolox_nano")
-    assert objects.parse("ObjRec[a[b]]") == ("ObjRec", "a[b]")
-    assert [objects.parse(name) for name in ("ObjPrec", "ObjPrec[]", "R@1[judge]", "Prec")] == [None] * 4
+    lists = objects._LISTS
+    assert set(lists["sure"]) >= set(CLASSES)
+    assert {name for names in (*lists["sure"], *lists["maybe"]) for name in names.split("|")} == set(CLASSES)
+    for section in ("sure", "maybe", "nothing", "modifiers"):
+        for text in lists[section].values():
+            assert text == text.lower()
+            assert all(name.strip() for name in text.split(","))
 
 
 def test_chair_counts_objects_that_no_reference_names():

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capscore.rouge import rouge_l
+from capscore.overlap import rouge_l
 from scored import loo1000, prepared
 
 captions = st.lists(st.sampled_from("abc"), max_size=9)

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from capscore.scene_graph import scorer
+from capscore import scene_graph as scorer
+from capscore.scene_graph import NAMES, infinitive, rows, singular, tuples
 from capscore.scene_graph.parser import describe
-from capscore.scene_graph.scorer import NAMES, statistics, tuples, value
-from capscore.scene_graph.words import infinitive, singular
+from capscore.statistics import quotients as value
 
 
 def facts(*rows):
@@ -61,7 +61,7 @@ def test_capitals_and_punctuation_make_no_difference():
 
 
 def row(hypothesis, *references):
-    return statistics([hypothesis.split()], [[reference.split() for reference in references]])[0]
+    return rows([hypothesis.split()], [[reference.split() for reference in references]])[0]
 
 
 def scores(hypothesis, *references):
@@ -89,7 +89,7 @@ def test_a_caption_equal_to_its_reference_scores_one_wherever_it_is_defined():
 
 
 def test_what_neither_side_states_is_undefined_and_counts_for_no_photo():
-    photos = statistics([["a", "red", "car"], ["a", "dog"]], [[["a", "red", "car"]], [["a", "dog"]]])
+    photos = rows([["a", "red", "car"], ["a", "dog"]], [[["a", "red", "car"]], [["a", "dog"]]])
     colour = 2 * NAMES.index("SGF-colour")
     assert photos[:, colour : colour + 2].tolist() == [[1.0, 1.0], [0.0, 0.0]]
     assert value(photos.sum(0))[NAMES.index("SGF-colour")] == 1.0
@@ -98,7 +98,7 @@ def test_what_neither_side_states_is_undefined_and_counts_for_no_photo():
 def test_the_corpus_score_is_the_mean_of_the_photos():
     hypotheses = [["a", "dog"], ["a", "cat"], ["a", "dog"]]
     references = [[["a", "dog"]], [["a", "dog"]], [["a", "dog"]]]
-    assert value(statistics(hypotheses, references).sum(0))[0] == pytest.approx(2 / 3)
+    assert value(rows(hypotheses, references).sum(0))[0] == pytest.approx(2 / 3)
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_words_that_are_synonyms_by_way_of_a_third_agree_whatever_the_order():
 def test_a_photo_scores_the_same_whatever_other_photos_there_are():
     hypotheses = [["a", "dog"], ["a", "red", "car"], []]
     references = [[["a", "dog", "runs"]], [["the", "car"], ["a", "red", "car"]], [["a", "cat"]]]
-    together = statistics(hypotheses, references)
-    alone = [statistics([h], [r])[0] for h, r in zip(hypotheses, references, strict=True)]
+    together = rows(hypotheses, references)
+    alone = [rows([h], [r])[0] for h, r in zip(hypotheses, references, strict=True)]
     assert_array_equal(together, alone)
 
 
@@ -165,16 +165,16 @@ def test_nothing_said_scores_nothing():
     assert row("", "a dog")[:2].tolist() == [0.0, 1.0]
     assert row("a dog")[:2].tolist() == [0.0, 1.0]
     assert row("", "").tolist() == [0.0] * 14
-    assert statistics([], []).shape == (0, 14)
-    assert value(statistics([], []).sum(0)).tolist() == [0.0] * 7
+    assert rows([], []).shape == (0, 14)
+    assert value(rows([], []).sum(0)).tolist() == [0.0] * 7
     assert tuples([]) == set()
 
 
 @pytest.mark.parametrize("junk", ["\ud800", "😀", "\x00\x07", "", " ", "\u202e", "é" * 500, "-", "'s", "½", "2"])
 def test_odd_words_do_no_harm(junk):
-    rows = statistics([["a", junk, "dog", junk]], [[[junk], ["a", "dog"]]])
-    assert np.isfinite(rows).all()
-    assert ((rows >= 0) & (rows <= 1)).all()
+    result = rows([["a", junk, "dog", junk]], [[[junk], ["a", "dog"]]])
+    assert np.isfinite(result).all()
+    assert ((result >= 0) & (result <= 1)).all()
 
 
 LONG = {
@@ -211,9 +211,9 @@ def test_any_words_give_facts_that_hang_together(words):
     for fact in found:
         assert (fact[0],) in found
         assert (fact[-1],) in found or len(fact) == 2
-    rows = statistics([words], [[words]])
-    assert set(rows[0, 1::2]) <= {0.0, 1.0}
-    assert_array_equal(rows[0, 0::2], rows[0, 1::2])  # against itself everything that is defined is 1
+    result = rows([words], [[words]])
+    assert set(result[0, 1::2]) <= {0.0, 1.0}
+    assert_array_equal(result[0, 0::2], result[0, 1::2])  # against itself everything that is defined is 1
 
 
 IRREGULAR = {"teeth": "tooth", "rode": "ride", "sitting": "sit"}

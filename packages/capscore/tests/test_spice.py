@@ -198,7 +198,7 @@ def test_a_cache_that_cannot_be_written_costs_no_result(java):
 
 def test_a_user_without_a_home_has_no_cache_but_a_result(java):
     java.answers(cat=CAT, dog=DOG)
-    java.monkeypatch.setattr(spice.paths, "cache", lambda: None)
+    java.monkeypatch.setattr(spice.system, "cache", lambda: None)
     assert score_cat_and_dog()[0, 0] == 0.5
     assert ["-cache" in call for call in java.calls] == [False]
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capscore.tokenize import tokenizer as module
+from capscore import tokenize as module
+from capscore.tokenize import PUNCTUATION, SPLIT_WORDS, ptb_words, tokenize, tokenize_file
 from capscore.tokenize.automaton import Scanner
 from capscore.tokenize.rules import CATEGORIES, FRAGMENTS
-from capscore.tokenize.tokenizer import PUNCTUATION, SPLIT_WORDS, ptb_words, tokenize, tokenize_file
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "ptb_tokens.json").read_text())["captions"]
 LINE_BREAKS = "\n\r\x0b\x0c\x85\u2028\u2029"

@@ -21,7 +21,7 @@ import torch
 
 from capscore import files
 from capscore.errors import UserError
-from capscore.object_words import CLASSES
+from capscore.objects import CLASSES
 from tellapart import models, recipe_files
 from tellapart.adapting import photos as photo_files
 from tellapart.adapting import verdict

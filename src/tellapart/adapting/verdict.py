@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capscore.bootstrap import Difference
 from capscore.fluency import COCO_LIMIT, below, coco
-from capscore.statistics import Statistics, mean_of
-from capscore.tokenize.tokenizer import tokenize
+from capscore.statistics import Difference, Statistics, mean_of
+from capscore.tokenize import tokenize
 from tellapart.evaluation.grid import Grid, Row
 from tellapart.metrics.retrieval import POOL, Name
 from tellapart.rewards.preference import Preference

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from capscore.errors import UserError
-from capscore.table import Table
+from capscore.measures import Table
 from tellapart.plugins import defined, place
 
 if TYPE_CHECKING:  # the table can be read without loading torch

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 
 from capscore import files
 from capscore.errors import UserError
-from capscore.paths import package as package_folder
+from capscore.system import package as package_folder
 from tellapart import paths
 from tellapart.data import tokenizers
 from tellapart.data.tokenizers import SubwordTokenizer

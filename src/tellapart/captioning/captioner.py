@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from capscore.errors import UserError
-from capscore.stop_words import flaws
+from capscore.words import flaws
 from tellapart import models, numerics
 from tellapart.album import CLIPS, DEFAULT, EMBEDDED
 from tellapart.captioners import Captioner

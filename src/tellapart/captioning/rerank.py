@@ -40,7 +40,7 @@ from PIL import Image
 from torch import Tensor
 
 from capscore.errors import UserError
-from capscore.stop_words import flaws
+from capscore.words import flaws
 from tellapart.captioning.pipeline import RerankConfig
 from tellapart.data.captions import Caption, Proposed
 from tellapart.data.examples import places

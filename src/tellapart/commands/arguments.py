@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from capscore import arguments
+from capscore import command
 from capscore.errors import UserError
 
 
-class Parser(arguments.Parser):
+class Parser(command.Parser):
     """Of a command of tellapart."""
 
     def __init__(self, command: str, description: str, example: str):

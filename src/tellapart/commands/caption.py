@@ -441,7 +441,7 @@ def _detector(request: argparse.Namespace) -> Any:
     """Checks what a model says that was shown look-alikes."""
     if not request.detector:
         return None
-    from capscore.object_words import CLASSES
+    from capscore.objects import CLASSES
     from tellapart.detectors import load
 
     return load(request.detector, CLASSES)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from capscore.paths import package as package_folder
+from capscore.system import package as package_folder
 from tellapart.commands.arguments import Parser
 from tellapart.version import __version__
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from capscore.errors import UserError
-from capscore.paths import package as package_folder
+from capscore.system import package as package_folder
 from tellapart import recipe_files
 from tellapart.album import CLIPS, DEFAULT, EMBEDDED
 from tellapart.captioners import CAPTIONERS

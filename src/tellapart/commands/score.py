@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from capscore import command
-from capscore.arguments import Parser
+from capscore.command import Parser
 
 PROGRAM = "tellapart score"
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from capscore import files
-from capscore.data_files import KINDS, absolute, folder_of, name_of, refuse_other_formats
+from capscore.caption_files import KINDS, absolute, folder_of, name_of, refuse_other_formats
 from capscore.errors import UserError
 from tellapart.data.tokenizers import split_words
 

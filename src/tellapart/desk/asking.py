@@ -19,11 +19,10 @@ from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
-from capscore import objects
 from capscore.errors import UserError
-from capscore.object_words import CLASSES
-from capscore.stop_words import NEVER_LAST, content
-from capscore.tokenize.tokenizer import tokenize
+from capscore.objects import CLASSES, mentions
+from capscore.tokenize import tokenize
+from capscore.words import NEVER_LAST, content
 from tellapart.captioning.captioner import PhotoCaptioner
 from tellapart.captioning.pipeline import CaptionSource, Context
 from tellapart.captioning.rerank import PhotoVectors, Scene, stacked
@@ -36,6 +35,7 @@ from tellapart.desk.endpoint import SHEET_PROMPT, Endpoint, Question, contact_sh
 from tellapart.detectors.detections import detect
 from tellapart.detectors.detector import Detector
 from tellapart.errors import BadPhoto
+from tellapart.metrics.objects import WEAK
 from tellapart.parallel import batched
 
 Style = Literal["caption", "alt", "tags"]
@@ -251,13 +251,13 @@ def names_unseen(caption: str, classes: frozenset[int]) -> bool:
     True
     """
     (words,) = tokenize([caption])
-    return any(mention.sure and classes.isdisjoint(mention.classes) for mention in objects.mentions(words))
+    return any(mention.sure and classes.isdisjoint(mention.classes) for mention in mentions(words))
 
 
 def objects_by(detector: Detector, photos: Sequence[str]) -> list[frozenset[int] | None]:
     """Classes that a detector perhaps sees in photos; of one that it cannot read, nothing is known."""
     detected = detect(detector, list(photos))
-    classes = dict(zip(detected.files, detected.seen(objects.WEAK, detector.numbers_of(CLASSES)), strict=True))
+    classes = dict(zip(detected.files, detected.seen(WEAK, detector.numbers_of(CLASSES)), strict=True))
     return [classes.get(file) for file in photos]
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capscore import files
-from capscore.broken_lines import json_rows
 from capscore.errors import UserError
 from capscore.printable import counted
+from capscore.tables import json_rows
 from tellapart.data.captions import Candidate, Proposed
 from tellapart.data.examples import clean
 from tellapart.data.media import photos

@@ -32,10 +32,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from capscore import csv_table, files
-from capscore.broken_lines import BrokenLine, are_slips, json_rows, reason_of
+from capscore import files, tables
 from capscore.errors import UserError
 from capscore.printable import print_message
+from capscore.tables import BrokenLine, are_slips, json_rows, reason_of
 from tellapart.data.items import Input
 
 # "file" and "caption", "logprob", "key" (and "captions", or "look_alikes", "gap"), or "file" and "error"; "id" where
@@ -136,13 +136,13 @@ class CaptionsFile:
     # JSON lines and CSV
 
     def _header(self) -> bytes:
-        return self._mark + csv_table.line(self._columns, self._separator).encode() if self._csv else b""
+        return self._mark + tables.csv_line(self._columns, self._separator).encode() if self._csv else b""
 
     def _line(self, row: Row) -> bytes:
         if not self._csv:  # ASCII: a file name need not be UTF-8, and JSON can escape what UTF-8 cannot write
             return (json.dumps(row) + "\n").encode("ascii")
         cells = [_cell(name, row.get(name)) for name in self._columns]
-        return csv_table.line(cells, self._separator).encode()
+        return tables.csv_line(cells, self._separator).encode()
 
     def _read(self) -> list[Row]:
         self._cut_off, self._broken = b"", []
@@ -183,9 +183,9 @@ class CaptionsFile:
         if ",".join(COLUMNS).startswith(text):  # nothing yet, or cut off in the line of names
             return []
         whole, _, last = text.rpartition("\n")
-        table = csv_table.parse(text, strict=False)
+        table = tables.parse_csv(text, strict=False)
         if last and "key" in table.columns and _breaks_off(table, last):
-            table = csv_table.parse(f"{whole}\n", strict=False)
+            table = tables.parse_csv(f"{whole}\n", strict=False)
             self._cut_off = last.encode("utf-8", "surrogateescape")
         if not {"file", "caption"} <= set(table.columns):
             raise ValueError
@@ -223,7 +223,7 @@ def _is_cut_off(line: bytes) -> bool:
     return False
 
 
-def _breaks_off(table: csv_table.Table, last: str) -> bool:
+def _breaks_off(table: tables.Table, last: str) -> bool:
     """Whether the last line of a table of ours, which has no line break, is not a whole row."""
     if table.broken and table.broken[-1].text == last.encode("utf-8", "surrogateescape"):
         return True
@@ -233,9 +233,9 @@ def _breaks_off(table: csv_table.Table, last: str) -> bool:
     return not table.whole or bool(key and _KEY.fullmatch(key) is None)
 
 
-def _cell(name: str, value: Any) -> csv_table.Cell:
+def _cell(name: str, value: Any) -> tables.Cell:
     if name in _LISTS and value is not None:
-        return csv_table.Json.of(value)
+        return tables.Json.of(value)
     if name == "edited":
         return "true" if value else ""
     if name in _NUMBERS or value is None:
@@ -245,11 +245,11 @@ def _cell(name: str, value: Any) -> csv_table.Cell:
 
 def _from_cells(cells: dict[str, str]) -> Row:
     cells = {name: cell for name, cell in cells.items() if name}
-    row: Row = {"file": csv_table.name_of(cells["file"])}
-    row |= {"id": csv_table.text_of(cells["id"])} if cells.get("id") else {}
-    key = csv_table.text_of(cells.get("key", ""))
+    row: Row = {"file": tables.name_of(cells["file"])}
+    row |= {"id": tables.text_of(cells["id"])} if cells.get("id") else {}
+    key = tables.text_of(cells.get("key", ""))
     if key or cells["caption"] or not cells.get("error"):  # a row with a key has a caption, even where that is empty
-        row |= {"caption": csv_table.text_of(cells["caption"])}
+        row |= {"caption": tables.text_of(cells["caption"])}
         row |= {"logprob": _number(cells["logprob"])} if "logprob" in cells and key else {}
         if cells.get("look_alikes"):
             row |= {"look_alikes": json.loads(cells["look_alikes"]), "gap": _number(cells.get("gap", ""))}
@@ -259,13 +259,13 @@ def _from_cells(cells: dict[str, str]) -> Row:
         row |= {"key": key} if key else {}
         row |= {"edited": True} if cells.get("edited", "").casefold() not in ("", "false", "0") else {}
     else:
-        row |= {"error": csv_table.text_of(cells["error"])}
+        row |= {"error": tables.text_of(cells["error"])}
     theirs = (
         name
         for name, cell in cells.items()
         if cell and (name not in COLUMNS or name in ("review", "original", "language"))
     )
-    return row | {name: csv_table.text_of(cells[name]) for name in theirs}
+    return row | {name: tables.text_of(cells[name]) for name in theirs}
 
 
 def _number(cell: str) -> float | None:

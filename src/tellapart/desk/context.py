@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from capscore import files
 from capscore.errors import UserError
-from capscore.stop_words import content
+from capscore.words import content
 from tellapart.data.examples import file_of
 from tellapart.data.media.identity import taken
 from tellapart.data.tokenizers import split_words

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from capscore.errors import UserError
-from capscore.table import Table
+from capscore.measures import Table
 from tellapart.recipe import EncoderConfig
 
 if TYPE_CHECKING:

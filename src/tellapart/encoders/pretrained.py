@@ -21,7 +21,7 @@ from torch import Tensor
 
 from capscore import files
 from capscore.errors import UserError
-from capscore.paths import package as package_folder
+from capscore.system import package as package_folder
 from tellapart import hub
 from tellapart.hub import reason
 

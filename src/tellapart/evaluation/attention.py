@@ -14,7 +14,7 @@ from markupsafe import Markup
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
-from capscore.stop_words import STOP_WORDS
+from capscore.words import STOP_WORDS
 from tellapart.captioners.glied import Glied, GliedConfig
 from tellapart.captioning.captioner import PhotoCaptioner
 from tellapart.data.media import clips

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from capscore import caption_files, files
-from capscore.broken_lines import json_rows
 from capscore.errors import UserError
 from capscore.progress import Progress
+from capscore.tables import json_rows
 from tellapart.captioning.captioner import PhotoCaptioner, load
 from tellapart.data.examples import Example
 from tellapart.data.items import Unusable

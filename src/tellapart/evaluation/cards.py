@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from capscore.printable import counted
 from capscore.progress import Progress
-from capscore.stop_words import STOP_WORDS
+from capscore.words import STOP_WORDS
 from tellapart.data.media.clips import named_as_clip
 from tellapart.data.media.thumbnails import LONG_SIDE, strip, thumbnail
 from tellapart.data.tokenizers import split_words

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from capscore import files
-from capscore.cider import cider_d
 from capscore.errors import UserError
+from capscore.overlap import cider_d
 from capscore.printable import counted, printable
-from capscore.scoring_inputs import ScoringInputs
+from capscore.scoring import ScoringInputs
 from tellapart import recipe_files
 from tellapart.data.examples import Example
 from tellapart.evaluation import cards, models, plots

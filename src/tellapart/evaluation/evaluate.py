@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from capscore import files, scoring
+from capscore.caption_files import TrainingCaptions
 from capscore.errors import UserError
-from capscore.object_words import CLASSES
-from capscore.training_captions import TrainingCaptions
+from capscore.objects import CLASSES
 from tellapart.detectors import load as load_detector
 from tellapart.detectors.detector import Detector
 from tellapart.evaluation import grid as run

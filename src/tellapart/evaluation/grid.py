@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capscore import bootstrap, objects, scoring
-from capscore.object_words import CLASSES
+from capscore import scoring, statistics
+from capscore.caption_files import TrainingCaptions
+from capscore.objects import CLASSES
 from capscore.progress import Progress
 from capscore.statistics import Statistics, mean_of_runs
-from capscore.tokenize.tokenizer import tokenize
-from capscore.training_captions import TrainingCaptions
+from capscore.tokenize import tokenize
 from tellapart import models, numerics
 from tellapart.data.streams import REGIONS
 from tellapart.decoding.score import log_probabilities_of_pairs
@@ -38,7 +38,7 @@ from tellapart.detectors.detections import detect
 from tellapart.detectors.detector import IOU, Detector
 from tellapart.evaluation.models import ModelCaptions, Split
 from tellapart.features.pooled import pooled_features
-from tellapart.metrics import retrieval
+from tellapart.metrics import objects, retrieval
 from tellapart.metrics.retrieval import Found, Gallery, Name
 from tellapart.neighbours import mining
 from tellapart.neighbours.groups import Photo, Rule
@@ -50,7 +50,7 @@ from tellapart.version import __version__
 if TYPE_CHECKING:
     from tellapart.captioning.captioner import PhotoCaptioner
 
-Differences = dict[str, dict[str, bootstrap.Difference]]  # model -> score -> how it differs from another row's
+Differences = dict[str, dict[str, statistics.Difference]]  # model -> score -> how it differs from another row's
 
 _TOGETHER = 64  # captions that are embedded at once
 _TIE = 1e-4  # of sums of log p in single precision
@@ -138,7 +138,7 @@ class Grid:
 
     def intervals(self) -> dict[str, dict[str, tuple[float, float]]]:
         """95 % intervals of every score."""
-        ends = {name: bootstrap.intervals(row.statistics) for name, row in self.figures.items()}
+        ends = {name: statistics.intervals(row.statistics) for name, row in self.figures.items()}
         return {name: {score: ends[name][score] for score in row.signature} for name, row in self.figures.items()}
 
     def differences(self) -> Differences:
@@ -146,7 +146,7 @@ class Grid:
         base, differences = self.figures[self.against], Differences()
         for name, row in self.figures.items():
             if row is not base:
-                of_row = bootstrap.differences(row.statistics, base.statistics)
+                of_row = statistics.differences(row.statistics, base.statistics)
                 differences[name] = {score: of_row[score] for score in row.signature if score in base.signature}
         return differences
 
@@ -401,10 +401,10 @@ def _add_text(
 def _add_scores(row: Row, scores: scoring.Scores, photos: int) -> dict[str, str]:
     """Their ids are photos' numbers."""
     numbers = [int(id) for id in scores.ids]
-    for statistics in scores.statistics:
-        spread = np.zeros((photos, statistics.rows.shape[1]))
-        spread[numbers] = statistics.rows
-        row.statistics.append(Statistics(statistics.names, spread, statistics.value))
+    for measured in scores.statistics:
+        spread = np.zeros((photos, measured.rows.shape[1]))
+        spread[numbers] = measured.rows
+        row.statistics.append(Statistics(measured.names, spread, measured.value))
     row.signature.update(scores.signature)
     return scores.skipped
 

@@ -18,12 +18,11 @@ from itertools import zip_longest
 from textwrap import fill
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from capscore import objects
-from capscore.bootstrap import Difference
 from capscore.errors import UserError
 from capscore.printable import printable
+from capscore.statistics import Difference
 from tellapart.evaluation.grid import Differences, Grid
-from tellapart.metrics import descriptions, retrieval
+from tellapart.metrics import descriptions, objects, retrieval
 from tellapart.retrievers import MINILM
 
 if TYPE_CHECKING:

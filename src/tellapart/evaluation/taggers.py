@@ -25,7 +25,7 @@ from torch import Tensor
 from capscore import files
 from capscore.errors import UserError
 from capscore.progress import Progress
-from capscore.scene_graph.scorer import part_of_speech
+from capscore.scene_graph import part_of_speech
 from tellapart.data import examples
 from tellapart.data.examples import DataSet, Example
 from tellapart.data.media.thumbnails import thumbnail

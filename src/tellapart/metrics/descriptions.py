@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from capscore import objects
 from capscore.measures import MEASURES, Score
-from tellapart.metrics import retrieval
+from tellapart.metrics import objects, retrieval
 
 # What training and adapting report beside these
 VALIDATION = (

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from capscore import files
 from capscore.errors import UserError
-from capscore.object_words import CLASSES
-from capscore.stop_words import content
+from capscore.objects import CLASSES
+from capscore.words import content
 from tellapart import models, paths
 from tellapart.data import items
 from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, RELATIONS
@@ -259,9 +259,9 @@ def zero_shot(retriever: Retriever, words: Tensor, pixels: NDArray[np.uint8]) ->
 
 @cache
 def zero_shot_words() -> tuple[str, ...]:
-    from capscore import frequencies  # loads a compiler, which captioning does not need
+    from capscore import ngrams
 
-    counts = frequencies.coco().of_words()
+    counts = ngrams.coco().of_words()
     ordered = sorted((word for word in counts if word.isalpha()), key=lambda word: (-counts[word], word))
     return tuple(content(ordered)[:_ZERO_SHOT])
 

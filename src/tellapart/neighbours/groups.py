@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capscore import files
-from capscore.data_files import absolute, folder_of
+from capscore.caption_files import absolute, folder_of
 from capscore.errors import UserError
 from tellapart.data.examples import relative_names
 from tellapart.encoders import BUNDLED, PhotoEncoder

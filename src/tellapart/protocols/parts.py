@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from capscore.caption_files import TrainingCaptions
 from capscore.errors import UserError
 from capscore.measures import MEASURES
 from capscore.scoring import Scores, compare
-from capscore.training_captions import TrainingCaptions
 from tellapart import album
 from tellapart.data import examples
 from tellapart.data.batches import padded

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from capscore.errors import UserError
-from capscore.paths import package as package_folder
 from capscore.progress import Progress
+from capscore.system import package as package_folder
 from tellapart.data.batches import padded
 from tellapart.data.pairs import Prepared
 from tellapart.data.store import Store

@@ -21,12 +21,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from capscore import meteor
-from capscore.bleu import bleu
-from capscore.cider import cider, cider_d
 from capscore.ngrams import Frequencies, References, others
-from capscore.rouge import rouge_l
+from capscore.overlap import bleu, cider, cider_d, rouge_l
 from capscore.sentences import Grouped, Sentences
-from capscore.tokenize.tokenizer import tokenize
+from capscore.tokenize import tokenize
 from tellapart.metrics.retrieval import gap_to_mean
 from tellapart.rewards import Reward, SampledCaptions
 

@@ -17,10 +17,9 @@ from torch import Tensor
 
 from capscore import files
 from capscore.errors import UserError
-from capscore.kneser_ney import KneserNey
+from capscore.fluency import KneserNey
 from capscore.ngrams import Frequencies
-from capscore.object_words import CLASSES
-from capscore.objects import WEAK
+from capscore.objects import CLASSES
 from capscore.progress import notice
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example, Exclusion
@@ -32,6 +31,7 @@ from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import InView
 from tellapart.features.pooled import pooled_features, pooled_identity
+from tellapart.metrics.objects import WEAK
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.neighbours import groups as group_files
 from tellapart.neighbours.groups import Groups, Photo, Rule

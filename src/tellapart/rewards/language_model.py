@@ -21,7 +21,7 @@ import torch
 
 from capscore import unusual_order
 from capscore.errors import UserError
-from capscore.kneser_ney import END, ORDER, START, UNKNOWN, Floats, Ints, KneserNey
+from capscore.fluency import END, ORDER, START, UNKNOWN, Floats, Ints, KneserNey
 from capscore.sentences import Sentences
 from capscore.unusual_order import WordOrder
 from tellapart.data import examples as data_files

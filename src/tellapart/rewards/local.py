@@ -22,8 +22,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from capscore.cider import SIGMA
 from capscore.ngrams import ORDERS
+from capscore.overlap import SIGMA
 from capscore.sentences import Sentences
 from tellapart.recipe import Frequency, LocalConfig
 from tellapart.rewards import Reward, SampledCaptions

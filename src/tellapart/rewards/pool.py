@@ -22,7 +22,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from capscore import files
-from capscore.data_files import folder_of
+from capscore.caption_files import folder_of
 from capscore.errors import UserError
 from capscore.ngrams import Frequencies
 from tellapart.data import items

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from capscore import unusual_order
 from capscore.errors import UserError
-from capscore.table import Table
+from capscore.measures import Table
 from tellapart.data.tokenizers import split_words
 from tellapart.neighbours import groups as group_files
 from tellapart.recipe import RewardsConfig

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from capscore.objects import mentions
 from capscore.sentences import Grouped
-from capscore.stop_words import NEVER_LAST, STOP_WORDS
+from capscore.words import NEVER_LAST, STOP_WORDS
 from tellapart.data.batches import padded
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer, split_words
 from tellapart.rewards import Reward, SampledCaptions

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capscore import csv_table, files
+from capscore import files
 from capscore.errors import UserError
 from capscore.printable import printable
+from capscore.tables import Json, csv_line
 from tellapart.evaluation.trec import file_name, word
 from tellapart.metrics.retrieval import RECALLS
 from tellapart.study import statistics
@@ -476,10 +477,10 @@ def write(results: Results, folder: Path) -> None:
     study = results.study
     records = [_record(study, row) for row in results.rows]
     files.replace(folder / "answers.jsonl", "".join(json.dumps(record) + "\n" for record in records).encode("ascii"))
-    lines = [csv_table.line(records[0])] if records else []
+    lines = [csv_line(records[0])] if records else []
     for record in records:
-        cells = (csv_table.Json.of(v) if isinstance(v, list | dict | bool) else v for v in record.values())
-        lines.append(csv_table.line(cells))
+        cells = (Json.of(v) if isinstance(v, list | dict | bool) else v for v in record.values())
+        lines.append(csv_line(cells))
     files.replace(folder / "answers.csv", "".join(lines).encode("utf-8", "surrogateescape"))
     content = {"figures": results.figures, "people": results.people}
     files.replace(folder / "results.json", (json.dumps(_finite(content), indent=1) + "\n").encode("ascii"))

@@ -16,8 +16,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from capscore.bootstrap import SAMPLES, draws
 from capscore.errors import UserError
+from capscore.statistics import SAMPLES, draws
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]

@@ -15,7 +15,7 @@ import torch
 
 from capscore import meteor
 from capscore.errors import UserError
-from capscore.object_words import CLASSES
+from capscore.objects import CLASSES
 from tellapart import models
 from tellapart.captioners import language_models
 from tellapart.data import tokenizers

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from capscore.errors import UserError
-from capscore.stop_words import content
+from capscore.words import content
 from tellapart import models
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from capscore.measures import MEASURES, Measure
-from capscore.scoring_inputs import ScoringInputs
+from capscore.scoring import ScoringInputs
 from tellapart.captioners import Captioner
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.pairs import Pairs

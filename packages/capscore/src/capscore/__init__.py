@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from capscore.version import __version__
-
 if TYPE_CHECKING:
     from capscore.errors import UserError
     from capscore.scoring import Scores, measure, score
 
 __all__ = ["Scores", "UserError", "__version__", "measure", "score"]
+
+__version__ = "0.1.0"
 
 _HOME = {
     "Scores": "capscore.scoring",

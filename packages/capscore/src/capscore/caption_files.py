@@ -2,6 +2,7 @@
 
     captions     {id: caption}, {id: [captions]}, [{"image_id", "caption"}], or the rows of `tellapart caption --out`
     references   {id: [captions]}, COCO annotations, or a data file
+    data file    {"dataset": name, "images": [{"id", "file", "split", "captions": [...]}]}, or "videos"
 
 In {id: [captions]} a caption may also be {"caption": text}: pycocoevalcap's own gts and res are such.
 
@@ -10,19 +11,23 @@ Ids are compared as text: a JSON file cannot tell 42 from "42" where it stands a
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from numbers import Integral
 from pathlib import Path, PurePath
 from typing import Any
 
-from capscore import csv_table, data_files, files
-from capscore.broken_lines import BrokenLine, are_slips, json_rows
+from capscore import files, tables
 from capscore.errors import UserError
 from capscore.printable import first_few
+from capscore.tables import BrokenLine, are_slips, json_rows
+from capscore.tokenize import tokenize_file
+
+KINDS = ("images", "videos")  # of records in a data file
 
 _SHOWN = 10  # ids that a message lists
 _LONGEST_SHOWN = 80  # characters of one of them
@@ -51,7 +56,7 @@ def read(path: Path | str, broken: list[str] | None = None) -> Captions:
     content = files.read_json_value(path, pairs=lambda pairs: _once(pairs, path))
     if isinstance(content, list):
         return from_rows(content, str(path))
-    if isinstance(content, dict) and any(_are_records(content.get(key)) for key in ("annotations", *data_files.KINDS)):
+    if isinstance(content, dict) and any(_are_records(content.get(key)) for key in ("annotations", *KINDS)):
         raise UserError(f"{path}: holds references, not captions to be scored; is it the second file?")
     return from_mapping(content, str(path))
 
@@ -70,7 +75,7 @@ def references_from(content: Any, source: Path, split: str | None = None) -> Cap
             if split is not None:
                 raise UserError(f"{source}: COCO annotations have no splits; leave out --split.")
             return _gathered(content["annotations"], str(source), keys=("image_id",))
-        for kind in data_files.KINDS:
+        for kind in KINDS:
             if _are_records(content.get(kind)):
                 return _from_data_file(content[kind], source, kind, split)
     if isinstance(content, list):
@@ -155,16 +160,16 @@ def photos_meant(names: Collection[str], ids: Collection[str], ids_of_files: Map
     >>> photos_meant(["7", "copy/dog.jpg"], ["7", "9"], {"/photos/cat.jpg": "7", "/photos/dog.jpg": "9"})
     {'7': '7', 'copy/dog.jpg': '9'}
     """
-    found = {name: name for name in names if name in ids}
+    meant = {name: name for name in names if name in ids}
     if not ids_of_files:
-        return found
-    others = [name for name in names if name not in found]
+        return meant
+    others = [name for name in names if name not in meant]
     by_path = {name: ids_of_files[file] for name in others if (file := place(name)) in ids_of_files}
     if by_path:
-        return found | by_path
+        return meant | by_path
     theirs, ours = Counter(map(_last, ids_of_files)), Counter(map(_last, others))
-    once = {_last(file): id for file, id in ids_of_files.items() if theirs[_last(file)] == 1 and id not in found}
-    return found | {name: once[_last(name)] for name in others if ours[_last(name)] == 1 and _last(name) in once}
+    once = {_last(file): id for file, id in ids_of_files.items() if theirs[_last(file)] == 1 and id not in meant}
+    return meant | {name: once[_last(name)] for name in others if ours[_last(name)] == 1 and _last(name) in once}
 
 
 def _last(file: str) -> str:
@@ -203,11 +208,11 @@ def _gathered(rows: Iterable[Any], source: str, keys: tuple[str, ...] = ("image_
 def _from_data_file(records: list[Any], path: Path, kind: str, split: str | None) -> Captions:
     by_id: dict[str, list[str]] = {}
     ids_of_files = {}
-    folder, splits = data_files.folder_of(path), set()
+    folder, splits = folder_of(path), set()
     if records and isinstance(records[0], Mapping) and "filename" in records[0] and "captions" not in records[0]:
-        data_files.refuse_other_formats(records, path, mark="captions")
+        refuse_other_formats(records, path, mark="captions")
     for position, record in enumerate(records, start=1):
-        where = data_files.name_of(record, position, kind)
+        where = name_of(record, position, kind)
         id = record.get("id") if isinstance(record, Mapping) else None
         if isinstance(id, bool) or not isinstance(id, int | str):
             raise UserError(f'{path}: {where}: "id" must be a whole number or a string.')
@@ -221,10 +226,10 @@ def _from_data_file(records: list[Any], path: Path, kind: str, split: str | None
             raise UserError(f"{path}: {where}: the id was given to an earlier record too.")
         by_id[name] = _texts(record.get("captions", []), name, str(path))
         if isinstance(record.get("file"), str):
-            ids_of_files[place(str(data_files.absolute(record["file"], folder)))] = name
+            ids_of_files[place(str(absolute(record["file"], folder)))] = name
     if split is not None and not by_id:
-        known = ", ".join(sorted(map(repr, splits))) or "none"
-        raise UserError(f"{path}: has no split {split!r}; it has {known}.")
+        names = ", ".join(sorted(map(repr, splits))) or "none"
+        raise UserError(f"{path}: has no split {split!r}; it has {names}.")
     return Captions(str(path), by_id, ids_of_files)
 
 
@@ -264,13 +269,13 @@ def _but_slips(rows: list[Any], left_out: list[BrokenLine], path: Path, broken: 
 def _cells(path: Path, broken: list[str] | None) -> list[Any]:
     """Rows of a table with a line of names; an empty cell is none, but for the caption."""
     try:
-        table = csv_table.parse(files.read_text(path, errors="surrogateescape"), strict=broken is None)
+        table = tables.parse_csv(files.read_text(path, errors="surrogateescape"), strict=broken is None)
     except ValueError as error:
         raise UserError(f"{path}: this is not a table in CSV ({error}).") from None
     rows = []
     for row in table.rows:
-        cells = {name: csv_table.text_of(cell) for name, cell in row.items() if name and cell}
-        cells |= {"file": csv_table.name_of(row["file"])} if row.get("file") else {}
+        cells = {name: tables.text_of(cell) for name, cell in row.items() if name and cell}
+        cells |= {"file": tables.name_of(row["file"])} if row.get("file") else {}
         rows.append(cells if "error" in cells or "caption" not in row else {"caption": "", **cells})
     return rows if broken is None else _but_slips(rows, table.broken, path, broken)
 
@@ -287,11 +292,9 @@ def _once(pairs: list[tuple[str, Any]], path: Path) -> dict[str, Any]:
     """An object whose keys are told apart: Python would keep the last of two without a word."""
     content = dict(pairs)
     if len(content) < len(pairs):
-        seen: dict[str, Any] = {}
         for key, value in pairs:
-            if key in seen and seen[key] != value:
+            if content[key] != value:
                 raise UserError(f"{path}: {key!r} occurs twice, with different captions.")
-            seen[key] = value
     return content
 
 
@@ -326,3 +329,88 @@ def _text(caption: Any, name: str, source: str) -> str:
     if not isinstance(caption, str):
         raise UserError(f"{source}: {name!r}: a caption must be a string, not {files.type_of(caption)}.")
     return caption
+
+
+# Records of data files
+
+
+def name_of(record: Any, position: int, kind: str) -> str:
+    """What to call a record in a sentence: by its id, and by where it stands when that does not help to find it."""
+    thing = kind.removesuffix("s")
+    id = record.get("id") if isinstance(record, dict) else None
+    # repr, because an id may hold what no terminal can show
+    return f"{thing} {id!r}" if isinstance(id, int | str) and id != "" else f"{thing} number {position}"
+
+
+def refuse_other_formats(records: list[Any], path: Path, mark: str) -> None:
+    """One sentence instead of one for each record, where several formats keep records of another shape in "images".
+
+    The key of a photo's name gives a format away; `mark` is the one to expect.
+    """
+    first = next((record for record in records if isinstance(record, dict)), {})
+    if mark in first:
+        return
+    if "file" in first:
+        raise UserError(f"{path}: this is a data file already; there is nothing to prepare.")
+    for other, name in (("file_name", "coco"), ("filename", "karpathy")):
+        if other in first:
+            command = f"tellapart prepare {name} {path} --out DATA.json"
+            raise UserError(f"{path}: this is in the {name} format; make a data file of it with: {command}")
+
+
+def folder_of(path: Path) -> Path:
+    """The real folder of a file.  The file's own link is not followed: its photos are beside the link."""
+    return files.real(path.parent)
+
+
+def absolute(file: str, folder: Path) -> Path:
+    """A file named relative to `folder`, or absolutely."""
+    path = folder / file
+    # A link before ".." leads to another folder than the text of the path says, so the file system has to be asked.
+    return files.real(path.parent) / path.name if ".." in path.parts else path
+
+
+# The captions that a model was trained on
+
+
+class TrainingCaptions:
+    """A set of captions by their words.
+
+    >>> training = TrainingCaptions([["a", "dog"]])
+    >>> ["a", "dog"] in training, ["a", "cat"] in training
+    (True, False)
+    """
+
+    def __init__(self, captions: Iterable[Sequence[str]]):
+        self._captions = {" ".join(words) for words in captions}
+
+    def __contains__(self, words: Sequence[str]) -> bool:
+        return " ".join(words) in self._captions
+
+    def __len__(self) -> int:
+        return len(self._captions)
+
+    @cached_property
+    def signature(self) -> str:
+        """How many there are, and which: two sets that are not the same have another one."""
+        digest = hashlib.sha256("\n".join(sorted(self._captions)).encode("utf-8", "surrogatepass"))
+        return f"{len(self)}-{digest.hexdigest()[:8]}"
+
+
+def read_training(sources: str | Path | Sequence[str | Path]) -> TrainingCaptions:
+    """The captions of some files: of a data file those of its split "train", or all where it has no splits."""
+    texts: list[str] = []
+    for source in [sources] if isinstance(sources, str | Path) else sources:
+        path = Path(source)
+        content = files.read_json_value(path)
+        references = references_from(content, path, "train" if _has_splits(content) else None)
+        texts += [text for captions in references.by_id.values() for text in captions]
+    if not texts:
+        raise UserError("the files of training captions hold no caption.")
+    return TrainingCaptions(tokenize_file(texts))
+
+
+def _has_splits(content: Any) -> bool:
+    groups = [content.get(kind) for kind in KINDS] if isinstance(content, Mapping) else []
+    records = [record for group in groups if isinstance(group, list) for record in group]
+    return any(isinstance(record, Mapping) and record.get("split") for record in records)

@@ -1,21 +1,39 @@
-"""`capscore` and `tellapart score`: compare captions with references."""
+"""The command line: `capscore CAPTIONS REFERENCES`, which is `tellapart score` too."""
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
+import sys
 from pathlib import Path
 from textwrap import TextWrapper
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from capscore import measures
-from capscore.arguments import Parser
-from capscore.measures import Score
-from capscore.printable import print_message
+from capscore import __version__
+from capscore.errors import UserError
+from capscore.measures import MEASURES, Score
+from capscore.printable import print_message, printable_streams
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from capscore.scoring import Scores
+
+
+class Parser(argparse.ArgumentParser):
+    """One sentence for a wrong argument, and help that ends with an example."""
+
+    def __init__(self, program: str, description: str, example: str):
+        super().__init__(
+            prog=program,
+            description=description,
+            epilog=f"for example:\n  {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"{message}; see {self.prog} --help.")
+
 
 TRAINING = "training captions of the model, for measures that need them (of a data file, its split train)"
 
@@ -68,7 +86,7 @@ def _explained() -> str:
     """Each measure and what it says."""
     wrap = TextWrapper(width=110, subsequent_indent=" " * 20)
     lines = []
-    for info in (score for measure in measures.MEASURES.values() for score in measure.scores):
+    for info in (score for measure in MEASURES.values() for score in measure.scores):
         better = f" ({info.direction})" if info.higher_is_better is False else ""
         lines.append(wrap.fill(f"  {info.name:<18}{info.description.removesuffix('.')}{better}"))
     return "\n".join(lines)
@@ -78,20 +96,13 @@ def main(arguments: list[str], program: str = "capscore") -> int:
     request = parser(program).parse_args(arguments)
 
     from capscore import files
-    from capscore.errors import UserError
     from capscore.scoring import compare
 
-    given = [
-        Path(path)
-        for path in (request.captions, request.references, request.against, *(request.training or []))
-        if path
-    ]
-    if request.out and files.real(request.out) in map(files.real, given):
+    inputs = [request.captions, request.references, request.against, *(request.training or [])]
+    if request.out and files.real(request.out) in [files.real(Path(path)) for path in inputs if path]:
         raise UserError(f"--out {request.out}: this is an input file; choose another name.")
-
-    models = [request.captions] + ([request.against] if request.against else [])
     ours, *others = compare(
-        models,
+        [request.captions, *([request.against] if request.against else [])],
         request.references,
         metrics=request.metrics,
         df=request.df,
@@ -120,8 +131,13 @@ def _result(ours: Scores, others: list[Scores], *, per_image: bool) -> dict[str,
     for other in others:
         scores = other.corpus
         result["against"] = {
-            name: {"other": scores[name], "difference": found.value, "interval": [found.low, found.high], "p": found.p}
-            for name, found in ours.against(other).items()
+            name: {
+                "other": scores[name],
+                "difference": difference.value,
+                "interval": [difference.low, difference.high],
+                "p": difference.p,
+            }
+            for name, difference in ours.against(other).items()
         }
     if per_image:
         result["per_image"] = ours.per_photo()
@@ -133,25 +149,45 @@ def _result(ours: Scores, others: list[Scores], *, per_image: bool) -> dict[str,
 
 def _table(result: dict[str, Any]) -> str:
     """For people: fractions times 100."""
+    from capscore.statistics import LEAST_P
+
     lines = [f"{result['photos']} photos; shares and scores times 100, with 95 % intervals"]
     for name, score in result["corpus"].items():
-        shown = (measures.MEASURES.score(name) or Score(name, "")).shown
-        line = f"{name:<16} {shown(score):>7}  {_ends(result['interval'][name], shown)}"
-        if found := result.get("against", {}).get(name):
-            sign = "+" if found["difference"] >= 0 else ""
-            difference = f"{sign}{shown(found['difference'])} {_ends(found['interval'], shown)}"
-            line = f"{line:<42} other {shown(found['other'])}, difference {difference}, {_p(found['p'])}"
+        shown = (MEASURES.score(name) or Score(name, "")).shown
+
+        def ends(interval: list[float], shown: Any = shown) -> str:
+            return f"[{shown(interval[0])}, {shown(interval[1])}]"
+
+        line = f"{name:<16} {shown(score):>7}  {ends(result['interval'][name])}"
+        if compared := result.get("against", {}).get(name):
+            sign, p = "+" if compared["difference"] >= 0 else "", compared["p"]
+            # samples can show a p no smaller than about two in their number
+            chance = f"p {p:.3f}" if p > LEAST_P else f"p < {LEAST_P + 5e-4:.3f}"
+            difference = f"{sign}{shown(compared['difference'])} {ends(compared['interval'])}"
+            line = f"{line:<42} other {shown(compared['other'])}, difference {difference}, {chance}"
         lines.append(line)
     return "\n".join(lines)
 
 
-def _p(p: float) -> str:
-    """Samples can show a p no smaller than about two in their number."""
-    from capscore.bootstrap import LEAST_P
-
-    return f"p {p:.3f}" if p > LEAST_P else f"p < {LEAST_P + 5e-4:.3f}"
-
-
-def _ends(interval: list[float], shown: Callable[[float], str]) -> str:
-    low, high = interval
-    return f"[{shown(low)}, {shown(high)}]"
+def run(arguments: list[str] | None = None) -> int:
+    """The program `capscore`: the command with its errors as exit codes."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments in (["-V"], ["--version"]):
+        print(f"capscore {__version__}")
+        return 0
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # a file name need not be UTF-8; print it as it is
+        stream.reconfigure(errors="surrogateescape")
+    with printable_streams():
+        try:
+            code = main(arguments)
+            sys.stdout.flush()
+            return code
+        except UserError as error:
+            print_message(f"capscore: {error}")
+            return 2
+        except KeyboardInterrupt:
+            print("\ncapscore: stopped", file=sys.stderr)
+            return 130
+        except BrokenPipeError:  # `capscore ... | head`: the reader has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 141

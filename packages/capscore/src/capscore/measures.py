@@ -1,17 +1,80 @@
-"""The table of measures: what is known of each, and which function computes it, which is imported when it is needed."""
+"""The table of measures: what is known of each, and which function computes it, which is imported when it is needed.
+
+Tables to which code of the user's own adds (`Table`) are here too: this is one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from capscore.table import Table
+from capscore.errors import UserError
 
 if TYPE_CHECKING:
-    from capscore.scoring_inputs import ScoringInputs
+    from capscore.scoring import ScoringInputs
+    from capscore.statistics import Statistics
+
+_importing: list[str] = []  # the plugin that is being imported
+
+Line = TypeVar("Line")
+
+
+class Table(MutableMapping[str, Line]):
+    """Lines by name, to which plugins add theirs.  A name that another has is refused: recipes may mean that one.
+
+    what   one of its lines is, for messages
+    kinds  of its lines
+    """
+
+    def __init__(self, what: str, lines: Mapping[str, Line], *kinds: type):
+        self.what, self._lines, self._kinds = what, dict(lines), kinds
+        self.added: dict[str, str] = {}  # lines that are not ours: name -> the plugin
+
+    def __getitem__(self, name: str) -> Line:
+        return self._lines[name]
+
+    def __setitem__(self, name: str, line: Line) -> None:
+        plugin = _importing[-1] if _importing else ""
+        where = f"{plugin}: " if plugin else ""
+        if name in self and self.added.get(name) != plugin:
+            raise UserError(f"{where}there is a {self.what} {name!r} already; give yours another name.")
+        if self._kinds and not isinstance(line, self._kinds):
+            wanted = " or ".join(kind.__name__ for kind in self._kinds)
+            raise UserError(f"{where}the {self.what} {name!r} must be a {wanted}, not a {type(line).__name__}.")
+        self._lines[name], self.added[name] = line, plugin
+
+    def __delitem__(self, name: str) -> None:
+        del self._lines[name]
+        self.added.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def named(self, name: str) -> str:
+        """A line in messages, with the plugin that it is from."""
+        plugin = self.added.get(name)
+        return f"{plugin}: the {self.what} {name!r}" if plugin else f"the {self.what} {name!r}"
+
+
+@contextmanager
+def importing_now(name: str) -> Iterator[None]:
+    """What is added to a table meanwhile is of this plugin."""
+    _importing.append(Path(name).name)
+    try:
+        yield
+    finally:
+        _importing.pop()
+
+
+if TYPE_CHECKING:
+    from capscore.scoring import ScoringInputs
     from capscore.statistics import Statistics
 
 RARE_WORD = 1e-3  # a word is rare if fewer than one photo in a thousand has it in its references
@@ -50,10 +113,6 @@ class Score:
         return {True: "higher is better", False: "lower is better", None: ""}[self.higher_is_better]
 
 
-def _nothing() -> str | None:
-    return None
-
-
 @dataclass(frozen=True)
 class Measure:
     """scores     the figures that it gives, in the order of its statistics
@@ -78,33 +137,11 @@ class Measure:
     compute: Callable[[ScoringInputs], Statistics]
     needs: tuple[Need, ...] = ("references",)
     signature: tuple[str, ...] = ("tok", "refs")
-    missing: Callable[[], str | None] = _nothing
+    missing: Callable[[], str | None] = lambda: None
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(score.name for score in self.scores)
-
-
-class By:
-    """A function of this package, imported when it is first called, with what it takes of the inputs.
-
-    It returns statistics, or (N,) values whose mean is the score of that name.
-    """
-
-    def __init__(self, function: str, *fields: str, mean: str = ""):
-        self._function, self._fields, self._mean = function, fields, mean
-
-    def __call__(self, inputs: ScoringInputs) -> Statistics:
-        from capscore.statistics import mean_of
-
-        result = called(self._function, *(getattr(inputs, field) for field in self._fields))
-        return mean_of(self._mean, result) if self._mean else result
-
-
-def called(function: str, *arguments: Any) -> Any:
-    """The result of "module.function" of this package."""
-    module, _, name = function.rpartition(".")
-    return getattr(import_module(f"capscore.{module}"), name)(*arguments)
 
 
 class Measures(Table[Measure]):
@@ -113,15 +150,7 @@ class Measures(Table[Measure]):
     def __init__(self, measures: Mapping[str, Measure]):
         super().__init__("measure", measures, Measure)
 
-    def __setitem__(self, name: str, measure: Measure) -> None:
-        super().__setitem__(name, measure)
-        self.__dict__.pop("home", None)
-
-    def __delitem__(self, name: str) -> None:
-        super().__delitem__(name)
-        self.__dict__.pop("home", None)
-
-    @cached_property
+    @property
     def home(self) -> dict[str, str]:
         """The measure that gives each score; a measure's own name is its home too."""
         return {name: measure for measure in self for name in (measure, *self[measure].names)}
@@ -132,11 +161,33 @@ class Measures(Table[Measure]):
         return next((score for score in self[measure].scores if score.name == name), None) if measure else None
 
 
+def called(function: str, *arguments: Any) -> Any:
+    """The result of "module.function" of this package, imported when it is first needed: `--help` stays fast."""
+    module, _, name = function.rpartition(".")
+    return getattr(import_module(f"capscore.{module}"), name)(*arguments)
+
+
+def _by(function: str, *fields: str) -> Callable[[ScoringInputs], Statistics]:
+    """What a function gives of some fields of the inputs."""
+    return lambda inputs: called(function, *(getattr(inputs, field) for field in fields))
+
+
+def _mean(name: str, function: str, *fields: str) -> Callable[[ScoringInputs], Statistics]:
+    """The same where it gives (N,) values, whose mean is the score of that name."""
+    return lambda inputs: called("statistics.mean_of", name, _by(function, *fields)(inputs))
+
+
+def _of_words(function: str, score: Score, *depends_on: str) -> Measure:
+    """A measure of the captions' words alone."""
+    return Measure((score,), _by(function, "words"), needs=(), signature=(*depends_on, "tok"))
+
+
 def _ngrams(n: int) -> str:
     return "Words" if n == 1 else f"Words and runs of up to {n} words"
 
 
 _OVERLAP = ("captions_split", "photos", "references")
+_WORDS = ("words", "reference_words")
 
 MEASURES = Measures(
     {
@@ -144,17 +195,17 @@ MEASURES = Measures(
             tuple(
                 Score(f"BLEU-{n}", f"{_ngrams(n)} that people's captions of the photo have too.") for n in range(1, 5)
             ),
-            By("bleu.bleu", *_OVERLAP),
+            _by("overlap.bleu", *_OVERLAP),
         ),
         "METEOR": Measure(
             (Score("METEOR", "Agreement with people's captions; stems, synonyms and paraphrases count too."),),
-            By("meteor.statistics", "words", "reference_words"),
+            _by("meteor.statistics", *_WORDS),
             signature=("meteor:1.5", "tok", "refs"),
             missing=lambda: called("meteor.available"),
         ),
         "ROUGE-L": Measure(
             (Score("ROUGE-L", "Agreement with people's captions by the longest sequence of words in common."),),
-            By("rouge.rouge_l", "caption_ids", "photos", "reference_ids", mean="ROUGE-L"),
+            _mean("ROUGE-L", "overlap.rouge_l", "caption_ids", "photos", "reference_ids"),
         ),
         "CIDEr-D": Measure(
             (
@@ -164,7 +215,7 @@ MEASURES = Measures(
                     "Papers and leaderboards call it CIDEr.",
                 ),
             ),
-            By("cider.cider_d", *_OVERLAP, mean="CIDEr-D"),
+            _mean("CIDEr-D", "overlap.cider_d", *_OVERLAP),
             signature=("df", "tok", "refs"),
         ),
         "CIDEr": Measure(
@@ -174,7 +225,7 @@ MEASURES = Measures(
                     "The plain form of CIDEr, unclipped and without length penalty. What papers call CIDEr is CIDEr-D.",
                 ),
             ),
-            By("cider.cider", *_OVERLAP, mean="CIDEr"),
+            _mean("CIDEr", "overlap.cider", *_OVERLAP),
             signature=("df", "tok", "refs"),
         ),
         "SPICE": Measure(
@@ -182,7 +233,7 @@ MEASURES = Measures(
                 Score("SPICE", "Objects, attributes and relations in common with people's captions (runs Java)."),
                 *(Score(f"SPICE-{fact}", f"SPICE, of {fact}s alone.") for fact in _FACTS),
             ),
-            By("spice.statistics", "words", "reference_words"),
+            _by("spice.statistics", *_WORDS),
             needs=("references", "Java"),
             signature=("spice:1.0", "tok", "refs"),
             missing=lambda: called("spice.available"),
@@ -192,87 +243,58 @@ MEASURES = Measures(
                 Score("SGF", "Objects, attributes and relations in common with people's captions, by our own parser."),
                 *(Score(f"SGF-{fact}", f"SGF, of {fact}s alone.") for fact in _FACTS),
             ),
-            By("scene_graph.scorer.score", "words", "reference_words"),
+            _by("scene_graph.statistics", *_WORDS),
         ),
-        "UniCap": Measure(
-            (Score("UniCap", "Different captions, as a share of all captions."),),
-            By("wording.unique_captions", "words"),
-            needs=(),
-            signature=("tok",),
+        "UniCap": _of_words(
+            "words.unique_captions", Score("UniCap", "Different captions, as a share of all captions.")
         ),
-        "AvgLen": Measure(
-            (Score("AvgLen", "Words in a caption, on average.", None, percent=False),),
-            By("wording.average_length", "words"),
-            needs=(),
-            signature=("tok",),
+        "AvgLen": _of_words(
+            "words.average_length", Score("AvgLen", "Words in a caption, on average.", None, percent=False)
         ),
-        "Vocabulary": Measure(
-            (Score("Vocabulary", "Different words in all captions together.", percent=False, digits=0),),
-            By("wording.vocabulary", "words"),
-            needs=(),
-            signature=("tok",),
+        "Vocabulary": _of_words(
+            "words.vocabulary",
+            Score("Vocabulary", "Different words in all captions together.", percent=False, digits=0),
         ),
-        "distinct-1": Measure(
-            (Score("distinct-1", "Different words, as a share of all words."),),
-            By("wording.distinct_1", "words"),
-            needs=(),
-            signature=("tok",),
+        "distinct-1": _of_words("words.distinct_1", Score("distinct-1", "Different words, as a share of all words.")),
+        "distinct-2": _of_words(
+            "words.distinct_2",
+            Score("distinct-2", "Different pairs of neighbouring words, as a share of all pairs."),
         ),
-        "distinct-2": Measure(
-            (Score("distinct-2", "Different pairs of neighbouring words, as a share of all pairs."),),
-            By("wording.distinct_2", "words"),
-            needs=(),
-            signature=("tok",),
-        ),
-        "RareWords": Measure(
-            (Score("RareWords", "Words that few COCO photos are described with, as a share of all words."),),
-            By("wording.rare_in_coco", "words"),
-            needs=(),
-            signature=(f"rare:coco<{RARE_WORD:g}", "tok"),
+        "RareWords": _of_words(
+            "words.rare_in_coco",
+            Score("RareWords", "Words that few COCO photos are described with, as a share of all words."),
+            f"rare:coco<{RARE_WORD:g}",
         ),
         "Novel": Measure(
             (Score("Novel", "Captions that equal no training caption, as a share of all (with --training)."),),
-            By("wording.novel", "words", "training"),
+            _by("words.novel", "words", "training"),
             needs=("training captions",),
             signature=("training", "tok"),
         ),
-        "Rep": Measure(
-            (Score("Rep", "Captions that use a content word twice, as a share of all.", False),),
-            By("wording.repetition", "words"),
-            needs=(),
-            signature=("tok",),
+        "Rep": _of_words(
+            "words.repetition", Score("Rep", "Captions that use a content word twice, as a share of all.", False)
         ),
-        "BadEnd": Measure(
-            (Score("BadEnd", 'Captions that break off ("a dog on a"), as a share of all.', False),),
-            By("wording.bad_end", "words"),
-            needs=(),
-            signature=("tok",),
+        "BadEnd": _of_words(
+            "words.bad_end", Score("BadEnd", 'Captions that break off ("a dog on a"), as a share of all.', False)
         ),
-        "Stutter": Measure(
-            (Score("Stutter", 'Captions in which a word follows itself ("a dog is is"), as a share of all.', False),),
-            By("wording.stutter", "words"),
-            needs=(),
-            signature=("tok",),
+        "Stutter": _of_words(
+            "words.stutter",
+            Score("Stutter", 'Captions in which a word follows itself ("a dog is is"), as a share of all.', False),
         ),
-        "UnusualOrder": Measure(
-            (Score("UnusualOrder", "Captions with an unusual order of function words, as a share of all.", False),),
-            By("unusual_order.by_coco", "words"),
-            needs=(),
-            signature=(f"order:coco<{RARE_ORDER:g}", "tok"),
+        "UnusualOrder": _of_words(
+            "unusual_order.by_coco",
+            Score("UnusualOrder", "Captions with an unusual order of function words, as a share of all.", False),
+            f"order:coco<{RARE_ORDER:g}",
         ),
-        "Fluency": Measure(
-            (
-                Score(
-                    "Fluency",
-                    "How expected a word is after the three before it, beyond its frequency, on average (SLOR, in "
-                    "nats).",
-                    percent=False,
-                    digits=2,
-                ),
+        "Fluency": _of_words(
+            "fluency.by_coco",
+            Score(
+                "Fluency",
+                "How expected a word is after the three before it, beyond its frequency, on average (SLOR, in nats).",
+                percent=False,
+                digits=2,
             ),
-            By("fluency.by_coco", "words"),
-            needs=(),
-            signature=("lm:coco-odd", "tok"),
+            "lm:coco-odd",
         ),
         "Unidiomatic": Measure(
             (
@@ -283,7 +305,7 @@ MEASURES = Measures(
                     False,
                 ),
             ),
-            By("fluency.unidiomatic_by_coco", "words", "reference_words"),
+            _by("fluency.unidiomatic_by_coco", *_WORDS),
             signature=(f"below:{UNIDIOMATIC:g}", "lm:coco-odd", "tok", "refs"),
         ),
         "Prec": Measure(
@@ -292,23 +314,23 @@ MEASURES = Measures(
                     "Prec", "Accuracy: content words that people use of the same photo too, as a share of all of them."
                 ),
             ),
-            By("wording.precision", "words", "reference_words"),
+            _by("words.precision", *_WORDS),
         ),
         "CHAIR": Measure(
             (
                 Score("CHAIRi", "Object words (80 kinds) whose object no reference names, as a share of all.", False),
                 Score("CHAIRs", "Captions with an object that no reference names, as a share of all.", False),
             ),
-            By("wording.chair", "words", "reference_words"),
+            _by("words.chair", *_WORDS),
         ),
         "CIDErBtw": Measure(
             (Score("CIDErBtw", "Agreement with people's captions of the look-alikes (CIDEr-D).", False),),
-            By("cider.cider_between", "captions_split", "references", "look_alikes", mean="CIDErBtw"),
+            _mean("CIDErBtw", "overlap.cider_between", "captions_split", "references", "look_alikes"),
             signature=("look-alikes", "df", "tok", "refs"),
         ),
         "DisWordRate": Measure(
             (Score("DisWordRate", "Words that nobody uses of the look-alikes, as a share of all words."),),
-            By("wording.distinctive_words", "words", "reference_words", "look_alikes"),
+            _by("words.distinctive_words", *_WORDS, "look_alikes"),
             signature=("look-alikes", "tok", "refs"),
         ),
         "mBLEU": Measure(
@@ -316,13 +338,13 @@ MEASURES = Measures(
                 Score(f"mBLEU-{n}", f"{_ngrams(n)} that several captions of one photo have in common.", False)
                 for n in range(1, 5)
             ),
-            By("diversity.mutual_bleu", "all_captions_split"),
+            _by("overlap.mutual_bleu", "all_captions_split"),
             needs=("several captions",),
             signature=("captions", "tok"),
         ),
         "self-CIDEr": Measure(
             (Score("self-CIDEr", "How different several captions of one photo are."),),
-            By("diversity.self_cider", "all_captions_split", "reference_frequencies"),
+            _by("overlap.self_cider", "all_captions_split", "reference_frequencies"),
             needs=("references", "several captions"),
             signature=("captions", "df", "tok"),
         ),

@@ -3,23 +3,41 @@
 An n-gram (n = 1..4) is a pair: the number of its first n - 1 tokens, and its last token.  Both fit one 64-bit key,
 which the table stores whole, so two n-grams can never be taken for each other.
 
-Everything here is read only once it is made: threads may share it, and processes may pickle it.
+Everything here is read only once it is made: threads may share it, and processes may pickle it.  Document frequencies
+can be kept in a file, so that CIDEr can score a single caption, or every data set on one scale; `coco` is bundled.
 """
 
 from __future__ import annotations
 
+import io
+import zipfile
+import zlib
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from capscore import ngram_kernels as kernels
-from capscore.compiled import over_cores
-from capscore.ngram_kernels import EMPTY, ORDERS, ROOT, UNKNOWN, Floats, Ints, Longs
-from capscore.sentences import Grouped, Sentences, check_photos
+from capscore import files
+from capscore.compiled import compiled, over_cores
+from capscore.errors import UserError
+from capscore.sentences import Grouped, Sentences, Words, check_photos
 
-__all__ = ["ORDERS", "ROOT", "Frequencies", "References", "others"]
+ORDERS = 4  # n = 1..4
+ROOT = 0  # the number of the empty n-gram, which all others grow from
+UNKNOWN = -1
+EMPTY = -1  # key of a free slot
+_SPACE = 8  # times as many places as a bag's table needs: captions share few, and most others end at an empty one
+_SPREADER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: neighbouring keys land far apart
+
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Tokens = tuple[Ints, Longs, Longs]  # of `Sentences`, as kernels take them: tokens, starts, lengths
 
 
 @dataclass(frozen=True)
@@ -43,6 +61,20 @@ class Frequencies:
         return Frequencies(self.documents, number[self.parents[keep]], self.tokens[keep], self.counts[keep])
 
 
+class Counted(NamedTuple):
+    """References as the kernels take them.  The n-grams of sentence s are ids[edges[s, n - 1] : edges[s, n]]."""
+
+    slots: Longs  # (size, 2) table of all n-grams: key, number
+    first: Longs  # (P + 1,) sentences of photo p: first[p] : first[p + 1]
+    edges: Longs  # (S, ORDERS + 1)
+    ids: Ints  # numbers of n-grams
+    times: Ints  # how often the sentence has each
+    weights: Floats  # of n-grams, by number
+    unknown: float  # weight of an n-gram that is not in the table
+    norms: Floats  # (S, ORDERS) lengths of tf-idf vectors
+    lengths: Longs  # (S,)
+
+
 class References:
     """The references of each photo, counted once, to compare any number of captions with.
 
@@ -50,33 +82,26 @@ class References:
     """
 
     def __init__(self, references: Grouped, frequencies: Frequencies | None = None):
-        sentences = references.sentences
         base = Frequencies.none(len(references)) if frequencies is None else frequencies
-        built = kernels.build(
-            sentences.tokens,
-            sentences.starts,
-            sentences.lengths,
-            references.first,
-            base.parents,
-            base.tokens,
-            base.counts,
-            frequencies is None,
+        slots, self._counts, edges, ids, times = _build(
+            _tokens(references.sentences), references.first, base.parents, base.tokens, base.counts, frequencies is None
         )
-        self._slots, self._counts, self._edges, self._ids, self._times = built
         self.documents = base.documents
-        self._weights = np.log(max(base.documents, 1)) - np.log(np.maximum(self._counts, 1))
-        self._weights[ROOT] = 0
-        self._norms = kernels.norms(self._edges, self._ids, self._times, self._weights)
-        self._lengths, self._first = sentences.lengths, references.first
+        unknown = np.log(max(base.documents, 1))
+        weights = unknown - np.log(np.maximum(self._counts, 1))
+        weights[ROOT] = 0
+        norms = _norms(edges, ids, times, weights)
+        lengths = references.sentences.lengths
+        self._people = Counted(slots, references.first, edges, ids, times, weights, float(unknown), norms, lengths)
 
     def __len__(self) -> int:
         """Photos."""
-        return len(self._first) - 1
+        return len(self._people.first) - 1
 
     @property
     def sizes(self) -> Longs:
         """(P,) how many references each photo has."""
-        return np.diff(self._first)
+        return np.diff(self._people.first)
 
     def without(self, photos: Longs, left_out: Longs) -> References:
         """For each of N captions a photo of its own: the references of `photos[i]` but for the one that is left out.
@@ -86,21 +111,23 @@ class References:
 
         Weights stay those of all references.  Any measure then compares caption i with photo i.
         """
-        chosen, first = others(self._first, photos, left_out)
+        people = self._people
+        rows, first = others(people.first, photos, left_out)
         view = copy(self)
-        view._edges, view._norms, view._lengths = self._edges[chosen], self._norms[chosen], self._lengths[chosen]
-        view._first = first
+        view._people = people._replace(
+            first=first, edges=people.edges[rows], norms=people.norms[rows], lengths=people.lengths[rows]
+        )
         return view
 
     def frequencies(self) -> Frequencies:
-        keys = self._slots[self._slots[:, 0] != EMPTY]
+        keys = self._people.slots[self._people.slots[:, 0] != EMPTY]
         keys = keys[keys[:, 1].argsort(), 0]
         return Frequencies(self.documents, (keys >> 32).astype(np.int32), keys.astype(np.int32), self._counts[1:])
 
     def closest_lengths(self, captions: Sentences, photos: Longs) -> Longs:
         """(N,): the length of the reference of the photo that is nearest to the caption's; of two, the shorter one."""
         closest = np.zeros(len(captions), np.int64)
-        self._spread(kernels.closest, captions, photos, self._first, self._lengths, closest)
+        self._spread(_closest, captions, photos, closest)
         return closest
 
     def clipped(self, captions: Sentences, photos: Longs) -> Longs:
@@ -109,7 +136,7 @@ class References:
         photos  (N,)  the photo whose references caption i is compared with
         """
         matches = np.zeros((len(captions), ORDERS), np.int64)
-        self._spread(kernels.clipped, captions, photos, self._first, self._edges, self._ids, self._times, matches)
+        self._spread(_clipped, captions, photos, matches)
         return matches
 
     def cosines(self, captions: Sentences, photos: Longs, *, clip: bool, sigma: float) -> Floats:
@@ -119,22 +146,8 @@ class References:
         sigma  width of the Gaussian penalty on a difference in length; infinity for none
         """
         similarities = np.zeros(len(captions))
-        self._spread(
-            kernels.cosines,
-            captions,
-            photos,
-            *self._counted,
-            clip,
-            sigma,
-            similarities,
-        )
+        self._spread(_cosines, captions, photos, clip, sigma, similarities)
         return similarities
-
-    @property
-    def _counted(self) -> tuple[Any, ...]:
-        """What the kernels that weigh n-grams take of the references."""
-        unknown = np.log(max(self.documents, 1))
-        return self._first, self._edges, self._ids, self._times, self._weights, unknown, self._norms, self._lengths
 
     def word_gains(
         self, captions: Sentences, photos: Longs, *, threshold: float, normalised: bool, sigma: float
@@ -150,23 +163,13 @@ class References:
         """
         shape = len(captions), int(captions.lengths.max(initial=0))
         gains, word_weights = np.zeros(shape), np.zeros(shape)
-        self._spread(
-            kernels.word_gains,
-            captions,
-            photos,
-            *self._counted,
-            threshold,
-            normalised,
-            sigma,
-            gains,
-            word_weights,
-        )
+        self._spread(_word_gains, captions, photos, threshold, normalised, sigma, gains, word_weights)
         return gains, word_weights
 
     def occurrences(self, captions: Sentences, photos: Longs) -> Longs:
         """(N, longest caption): the most often that any one reference of the photo has the word; 0 after the end."""
         most = np.zeros((len(captions), int(captions.lengths.max(initial=0))), np.int64)
-        self._spread(kernels.occurrences, captions, photos, self._first, self._edges, self._ids, self._times, most)
+        self._spread(_occurrences, captions, photos, most)
         return most
 
     def own_weights(self, order: int, *, normalised: bool) -> tuple[Ints, Floats]:
@@ -174,28 +177,31 @@ class References:
 
         Once for each time that a sentence has an n-gram.  `spelt` says which they are.
         """
-        begin, counts = self._edges[:, order - 1], np.diff(self._edges)[:, order - 1]
+        people = self._people
+        begin, counts = people.edges[:, order - 1], np.diff(people.edges)[:, order - 1]
         entries, _ = _stretches(begin, counts)
-        ids, times = self._ids[entries], self._times[entries]
-        positions = np.repeat(self._lengths - order + 1, counts) if normalised else 1
-        return np.repeat(ids, times), np.repeat(times * self._weights[ids] / positions, times)
+        ids, times = people.ids[entries], people.times[entries]
+        positions = np.repeat(people.lengths - order + 1, counts) if normalised else 1
+        return np.repeat(ids, times), np.repeat(times * people.weights[ids] / positions, times)
 
     def spelt(self, ids: Ints, order: int) -> Ints:
         """(M,) numbers of n-grams of one length → (M, order) their tokens."""
-        known = self.frequencies()
+        table = self.frequencies()
         tokens = np.empty((len(ids), order), np.int32)
         for place in reversed(range(order)):
-            tokens[:, place] = known.tokens[ids - 1]
-            ids = known.parents[ids - 1]
+            tokens[:, place] = table.tokens[ids - 1]
+            ids = table.parents[ids - 1]
         return tokens
 
     def _spread(self, kernel: Any, captions: Sentences, photos: Longs, *arguments: Any) -> None:
         check_photos(captions, photos, len(self))
+        over_cores(
+            lambda start, stop: kernel(_tokens(captions), photos, start, stop, self._people, *arguments), len(captions)
+        )
 
-        def work(start: int, stop: int) -> None:
-            kernel(captions.tokens, captions.starts, captions.lengths, photos, start, stop, self._slots, *arguments)
 
-        over_cores(work, len(captions))
+def _tokens(sentences: Sentences) -> Tokens:
+    return sentences.tokens, sentences.starts, sentences.lengths
 
 
 def others(first: Longs, photos: Longs, left_out: Longs) -> tuple[Longs, Longs]:
@@ -210,12 +216,516 @@ def others(first: Longs, photos: Longs, left_out: Longs) -> tuple[Longs, Longs]:
     counts = first[photos + 1] - first[photos]
     if ((left_out < -1) | (left_out >= counts)).any():
         raise IndexError("the reference to leave out must be one of the photo's, or -1")
-    chosen, within = _stretches(first[photos], counts)
-    chosen = chosen[within != np.repeat(left_out, counts)]
-    return chosen, np.concatenate([[0], np.cumsum(counts - (left_out >= 0))])
+    rows, within = _stretches(first[photos], counts)
+    rows = rows[within != np.repeat(left_out, counts)]
+    return rows, np.concatenate([[0], np.cumsum(counts - (left_out >= 0))])
 
 
 def _stretches(begin: Longs, counts: Longs) -> tuple[Longs, Longs]:
     """begin[0], begin[0] + 1, ... counts[0] of them, then begin[1], ...; and how far each is from its beginning."""
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.repeat(begin, counts) + within, within
+
+
+# Document frequencies in files
+
+
+@dataclass(frozen=True)
+class WordFrequencies:
+    words: list[str]  # what the tokens of `ngrams` stand for
+    ngrams: Frequencies
+
+    def of_words(self) -> dict[str, int]:
+        """In how many documents each word is; a word that is in one may be missing."""
+        single = self.ngrams.parents == ROOT
+        tokens, counts = self.ngrams.tokens[single], self.ngrams.counts[single]
+        return {self.words[token]: count for token, count in zip(tokens.tolist(), counts.tolist(), strict=True)}
+
+
+def count(documents: Sequence[Sequence[Sequence[str]]]) -> WordFrequencies:
+    """Frequencies of the n-grams that are in more than one document; a document is the references of one photo."""
+    words = Words()
+    references = References(words.join_groups(documents))
+    return WordFrequencies(list(words), references.frequencies().pruned())
+
+
+def save(frequencies: WordFrequencies, path: Path) -> None:
+    """One compressed file; n-grams are sorted by their parents, which makes it small."""
+    ngrams = _sorted(frequencies.ngrams)
+    used = np.unique(ngrams.tokens)
+    number = np.zeros(len(frequencies.words), np.int32)
+    number[used] = np.arange(len(used))
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        words=np.frombuffer("\n".join(frequencies.words[token] for token in used).encode(), np.uint8),
+        documents=np.array(ngrams.documents),
+        parents=np.diff(ngrams.parents, prepend=np.int32(ROOT)),
+        tokens=number[ngrams.tokens],
+        counts=ngrams.counts,
+    )
+    files.replace(path, buffer.getvalue())
+
+
+def _sorted(ngrams: Frequencies) -> Frequencies:
+    """The same n-grams, renumbered: short ones first, then by their parents' numbers and their last tokens."""
+    number = np.zeros(len(ngrams.parents) + 1, np.int32)  # old to new
+    children = np.zeros(1, np.int32)  # old numbers of the order before
+    parts = []
+    following = 1
+    while len(children):
+        of_this_order = np.flatnonzero(np.isin(ngrams.parents, children)) + 1
+        parents, tokens = number[ngrams.parents[of_this_order - 1]], ngrams.tokens[of_this_order - 1]
+        children = of_this_order[np.lexsort((tokens, parents))].astype(np.int32)
+        number[children] = np.arange(following, following + len(children))
+        following += len(children)
+        parts.append(children)
+    order = np.concatenate(parts) - 1
+    return Frequencies(ngrams.documents, number[ngrams.parents[order]], ngrams.tokens[order], ngrams.counts[order])
+
+
+_DAMAGE = (  # what is raised by a file that is no such table; RuntimeError: a ZIP archive that is encrypted
+    *(OSError, ValueError, KeyError, EOFError, TypeError, OverflowError, RuntimeError, AttributeError, MemoryError),
+    *(zlib.error, zipfile.BadZipFile),
+)
+
+
+def load(path: Path) -> WordFrequencies:
+    files.regular(path)
+    try:
+        with zipfile.ZipFile(path) as members:
+            files.refuse_larger(path, sum(info.file_size for info in members.infolist()))
+        with np.load(path, allow_pickle=False) as archive:
+            words = archive["words"].tobytes().decode().split("\n")
+            documents = int(archive["documents"])
+            parents, tokens, counts = (archive[key].astype(np.int32) for key in ("parents", "tokens", "counts"))
+        parents = parents.cumsum(dtype=np.int32)
+        in_order = (parents >= ROOT) & (parents <= np.arange(len(parents)))  # every parent stands before its child
+        in_range = (tokens >= 0) & (tokens < len(words)) & (counts <= documents)
+        if documents <= 0 or not len(parents) == len(tokens) == len(counts) or not np.all(in_order & in_range):
+            raise ValueError("numbers out of range")
+    except _DAMAGE:
+        raise UserError(f"{path}: this is no table of document frequencies, or it is damaged.") from None
+    return WordFrequencies(words, Frequencies(documents, parents, tokens, counts))
+
+
+@cache
+def coco() -> WordFrequencies:
+    """Of the captions of 17,721 COCO photos."""
+    return load(Path(__file__).parent / "data" / "coco_frequencies.npz")
+
+
+# The kernels.  All are in this file, since they call each other (`compiled`).
+
+
+@compiled
+def _slot(key: int, size: int) -> int:
+    """Where the search for a key begins in a table of `size` slots, a power of two."""
+    return int((np.uint64(key) * _SPREADER) >> np.uint64(32)) & (size - 1)
+
+
+@compiled
+def _key(parent: int, token: int) -> int:
+    return (int(parent) << 32) | (int(token) & 0xFFFFFFFF)  # exact for any 32-bit token, negative ones too
+
+
+@compiled
+def _size(entries: int) -> int:
+    """Slots for a table of so many entries: a power of two, at least half of them free."""
+    size = 8
+    while size < 2 * entries:
+        size *= 2
+    return size
+
+
+@compiled
+def _insert(slots: Longs, key: int, number: int) -> None:
+    at = _slot(key, len(slots))
+    while slots[at, 0] != EMPTY:
+        at = (at + 1) & (len(slots) - 1)
+    slots[at, 0], slots[at, 1] = key, number
+
+
+@compiled
+def _room(slots: Longs) -> int:
+    """How many n-grams a table may hold, the empty one counted: fuller, it would be slow; emptier, large."""
+    return len(slots) // 4 * 3
+
+
+@compiled
+def _table(size: int) -> Longs:
+    slots = np.empty((size, 2), np.int64)
+    slots[:, 0] = EMPTY
+    return slots
+
+
+@compiled
+def _longer(array: Ints, size: int) -> Ints:
+    out = np.zeros(size, array.dtype)
+    out[: len(array)] = array
+    return out
+
+
+@compiled
+def _longest(lengths: Longs, begin: int, end: int) -> int:
+    longest = 0
+    for i in range(begin, end):
+        longest = max(longest, lengths[i])
+    return longest
+
+
+class Bag(NamedTuple):
+    """The distinct n-grams of one sentence: edges[n - 1] : edges[n] are those of order n."""
+
+    parents: Longs  # entry of its first tokens
+    lasts: Longs  # last token
+    times: Longs  # how often the sentence has it
+    ids: Longs  # number in the references' table, or UNKNOWN
+    edges: Longs
+    keys: Longs  # the rest is scratch: `_fill` tells n-grams apart by exact keys, `_index` finds entries by numbers
+    at: Longs
+    numbers: Ints
+    entries: Ints
+
+
+@compiled
+def _bag(longest: int) -> Bag:
+    """Room for the bag of a sentence of at most so many tokens."""
+    most = ORDERS * longest
+    places = _SPACE * _size(most)
+    return Bag(
+        np.empty(most, np.int64),
+        np.empty(most, np.int64),
+        np.empty(most, np.int64),
+        np.empty(most, np.int64),
+        np.zeros(ORDERS + 1, np.int64),
+        _table(_size(longest)),
+        np.empty(longest, np.int64),
+        np.empty(places, np.int32),
+        np.empty(places, np.int32),
+    )
+
+
+@compiled
+def _fill(bag: Bag, tokens: Ints, start: int, length: int) -> None:
+    """Put a sentence into the bag: n-grams that the references lack are counted as well."""
+    keys, entries, size = bag.keys, 0, _size(length)
+    for order in range(ORDERS):
+        keys[:size, 0] = EMPTY
+        for i in range(length - order):
+            parent = bag.at[i] if order else -1
+            token = tokens[start + i + order]
+            key = _key(parent + 1, token)
+            slot = _slot(key, size)
+            while keys[slot, 0] != EMPTY and keys[slot, 0] != key:
+                slot = (slot + 1) & (size - 1)
+            if keys[slot, 0] == EMPTY:
+                keys[slot, 0], keys[slot, 1] = key, entries
+                bag.parents[entries], bag.lasts[entries], bag.times[entries] = parent, token, 0
+                entries += 1
+            entry = keys[slot, 1]
+            bag.times[entry] += 1
+            bag.at[i] = entry
+        bag.edges[order + 1] = entries
+
+
+@compiled
+def _look_up(slots: Longs, bag: Bag, order: int) -> None:
+    """Number the bag's n-grams of one order; those of the order below are numbered already."""
+    for entry in range(bag.edges[order], bag.edges[order + 1]):
+        parent = ROOT if bag.parents[entry] < 0 else bag.ids[bag.parents[entry]]
+        bag.ids[entry] = UNKNOWN
+        if parent != UNKNOWN:
+            key = _key(parent, bag.lasts[entry])
+            at = _slot(key, len(slots))
+            while slots[at, 0] != key and slots[at, 0] != EMPTY:
+                at = (at + 1) & (len(slots) - 1)
+            bag.ids[entry] = slots[at, 1] if slots[at, 0] == key else UNKNOWN
+
+
+@compiled
+def _index(slots: Longs, bag: Bag) -> int:
+    """Number the entries of a bag, and write them where `_entry` finds them.  Returns how many places are in use.
+
+    A number is its own hash: those of one photo mostly follow each other, and then no two of them want the same place.
+    """
+    size = _SPACE * _size(bag.edges[ORDERS])
+    bag.numbers[:size] = EMPTY
+    for order in range(ORDERS):
+        _look_up(slots, bag, order)
+    for entry in range(bag.edges[ORDERS]):
+        if bag.ids[entry] != UNKNOWN:
+            place = bag.ids[entry] & (size - 1)
+            while bag.numbers[place] != EMPTY:
+                place = (place + 1) & (size - 1)
+            bag.numbers[place], bag.entries[place] = bag.ids[entry], entry
+    return size
+
+
+@compiled
+def _entry(bag: Bag, number: int, size: int) -> int:
+    """Where in the bag an n-gram of the references is, or UNKNOWN."""
+    place = number & (size - 1)
+    while bag.numbers[place] != EMPTY:
+        if bag.numbers[place] == number:
+            return int(bag.entries[place])
+        place = (place + 1) & (size - 1)
+    return UNKNOWN
+
+
+@compiled
+def _build(references: Tokens, first: Longs, base_parents: Ints, base_tokens: Ints, base_counts: Ints,
+           count: bool) -> Any:  # fmt: skip
+    """Number every n-gram of the references and write down each sentence's bag."""
+    tokens, starts, lengths = references
+    sentences = len(lengths)
+    positions = 0
+    for s in range(sentences):
+        for order in range(ORDERS):
+            positions += max(lengths[s] - order, 0)
+
+    slots = _table(1024)
+    while _room(slots) < len(base_tokens) + positions // 8 + 1:  # of many captions' n-grams, so many are distinct
+        slots = _table(2 * len(slots))
+    counts, last_photo = np.zeros(_room(slots), np.int32), np.zeros(_room(slots), np.int32)
+    numbered = 1  # the root
+    for g in range(len(base_tokens)):
+        _insert(slots, _key(base_parents[g], base_tokens[g]), numbered)
+        counts[numbered] = base_counts[g]
+        numbered += 1
+
+    bag = _bag(_longest(lengths, 0, sentences))
+    edges = np.zeros((sentences, ORDERS + 1), np.int64)
+    ids, times = np.empty(positions, np.int32), np.empty(positions, np.int32)
+    written = 0
+    for photo in range(len(first) - 1):
+        for s in range(first[photo], first[photo + 1]):
+            _fill(bag, tokens, starts[s], lengths[s])
+            entries = bag.edges[ORDERS]
+            while numbered + entries > _room(slots):
+                larger = _table(2 * len(slots))
+                for at in range(len(slots)):
+                    if slots[at, 0] != EMPTY:
+                        _insert(larger, slots[at, 0], slots[at, 1])
+                slots = larger
+                counts, last_photo = _longer(counts, _room(slots)), _longer(last_photo, _room(slots))
+            for order in range(ORDERS):
+                _look_up(slots, bag, order)
+                for entry in range(bag.edges[order], bag.edges[order + 1]):
+                    number = bag.ids[entry]
+                    if number == UNKNOWN:
+                        parent = ROOT if bag.parents[entry] < 0 else bag.ids[bag.parents[entry]]
+                        number = bag.ids[entry] = numbered
+                        numbered += 1
+                        _insert(slots, _key(parent, bag.lasts[entry]), number)
+                    if count and last_photo[number] != photo + 1:  # one photo's references are one document
+                        last_photo[number] = photo + 1
+                        counts[number] += 1
+                    ids[written + entry] = number
+                    times[written + entry] = bag.times[entry]
+            for order in range(ORDERS + 1):
+                edges[s, order] = written + bag.edges[order]
+            written += entries
+    return slots, counts[:numbered], edges, ids[:written], times[:written]
+
+
+@compiled
+def _norms(edges: Longs, ids: Ints, times: Ints, weights: Floats) -> Floats:
+    norms = np.zeros((len(edges), ORDERS))
+    for s in range(len(edges)):
+        for order in range(ORDERS):
+            total = 0.0
+            for entry in range(edges[s, order], edges[s, order + 1]):
+                total += (times[entry] * weights[ids[entry]]) ** 2
+            norms[s, order] = np.sqrt(total)
+    return norms
+
+
+@compiled
+def _candidates(bag: Bag, size: int, ids: Ints, begin: int, end: int, places: Longs) -> int:
+    """Where in ids[begin:end] n-grams are that the bag may have: all that it has, and few others.  Returns how many.
+
+    Without a branch: a processor would guess wrongly at every other n-gram.
+    """
+    count = 0
+    for reference in range(begin, end):
+        places[count] = reference
+        count += bag.numbers[ids[reference] & (size - 1)] != EMPTY
+    return count
+
+
+@compiled
+def _longest_bag(photos: Longs, begin: int, end: int, first: Longs, edges: Longs) -> int:
+    """The most n-grams that a reference of these captions has."""
+    longest = 0
+    for i in range(begin, end):
+        for s in range(first[photos[i]], first[photos[i] + 1]):
+            longest = max(longest, edges[s, ORDERS] - edges[s, 0])
+    return longest
+
+
+@compiled
+def _closest(captions: Tokens, photos: Longs, begin: int, end: int, people: Counted, closest: Longs) -> None:
+    lengths = captions[2]
+    for i in range(begin, end):
+        best = -1
+        for s in range(people.first[photos[i]], people.first[photos[i] + 1]):
+            length = people.lengths[s]
+            off, least = abs(length - lengths[i]), abs(best - lengths[i])
+            if best < 0 or off < least or (off == least and length < best):
+                best = length
+        closest[i] = max(best, 0)
+
+
+@compiled
+def _clipped(captions: Tokens, photos: Longs, begin: int, end: int, people: Counted, matches: Longs) -> None:
+    tokens, starts, lengths = captions
+    first, edges, ids, times = people.first, people.edges, people.ids, people.times
+    longest = _longest(lengths, begin, end)
+    bag = _bag(longest)
+    most = np.empty(ORDERS * longest, np.int64)
+    places = np.empty(_longest_bag(photos, begin, end, first, edges), np.int64)
+    for i in range(begin, end):
+        _fill(bag, tokens, starts[i], lengths[i])
+        size = _index(people.slots, bag)
+        most[: bag.edges[ORDERS]] = 0
+        for s in range(first[photos[i]], first[photos[i] + 1]):
+            for k in range(_candidates(bag, size, ids, edges[s, 0], edges[s, ORDERS], places)):
+                reference = places[k]
+                entry = _entry(bag, ids[reference], size)
+                if entry != UNKNOWN:
+                    most[entry] = max(most[entry], times[reference])
+        for order in range(ORDERS):
+            for entry in range(bag.edges[order], bag.edges[order + 1]):
+                matches[i, order] += min(bag.times[entry], most[entry])
+
+
+@compiled
+def _weigh(bag: Bag, people: Counted, weights: Floats, norm: Floats) -> None:
+    """Weights of a bag's n-grams, and for each order the length of its tf-idf vector."""
+    for order in range(ORDERS):
+        total = 0.0
+        for entry in range(bag.edges[order], bag.edges[order + 1]):
+            weight = people.unknown if bag.ids[entry] == UNKNOWN else people.weights[bag.ids[entry]]
+            weights[entry] = weight
+            total += (bag.times[entry] * weight) ** 2
+        norm[order] = np.sqrt(total)
+
+
+@compiled
+def _cosines(captions: Tokens, photos: Longs, begin: int, end: int, people: Counted, clip: bool, sigma: float,
+             similarities: Floats) -> None:  # fmt: skip
+    tokens, starts, lengths = captions
+    first, edges, ids, times = people.first, people.edges, people.ids, people.times
+    longest = _longest(lengths, begin, end)
+    bag = _bag(longest)
+    weights = np.empty(ORDERS * longest)
+    norm, products = np.empty(ORDERS), np.empty(ORDERS)
+    orders = np.empty(ORDERS * longest, np.int64)  # of the bag's entries, counted from 0
+    places = np.empty(_longest_bag(photos, begin, end, first, edges), np.int64)
+    for i in range(begin, end):
+        _fill(bag, tokens, starts[i], lengths[i])
+        size = _index(people.slots, bag)
+        _weigh(bag, people, weights, norm)
+        for order in range(ORDERS):
+            orders[bag.edges[order] : bag.edges[order + 1]] = order
+        sentences = first[photos[i] + 1] - first[photos[i]]
+        total = 0.0
+        for s in range(first[photos[i]], first[photos[i] + 1]):
+            products[:] = 0.0
+            for k in range(_candidates(bag, size, ids, edges[s, 0], edges[s, ORDERS], places)):
+                reference = places[k]
+                entry = _entry(bag, ids[reference], size)
+                if entry != UNKNOWN:
+                    counted = min(bag.times[entry], times[reference]) if clip else bag.times[entry]
+                    products[orders[entry]] += counted * times[reference] * weights[entry] ** 2
+            cosine = 0.0
+            for order in range(ORDERS):
+                if products[order] > 0:
+                    cosine += products[order] / (norm[order] * people.norms[s, order])
+            # the original counts two-word sequences, so that captions of one word and of none are equally long
+            difference = max(lengths[i] - 1, 0) - max(people.lengths[s] - 1, 0)
+            total += cosine * np.exp(-(difference**2) / (2 * sigma**2))
+        if sentences > 0:
+            similarities[i] = total / (ORDERS * sentences)
+
+
+@compiled
+def _word(bag: Bag, token: int) -> int:
+    """The entry of a word in the bag of its sentence.  A sentence has few: a table would take longer."""
+    for entry in range(bag.edges[1]):
+        if bag.lasts[entry] == token:
+            return entry
+    return UNKNOWN
+
+
+@compiled
+def _word_gains(captions: Tokens, photos: Longs, begin: int, end: int, people: Counted, threshold: float,
+                normalised: bool, sigma: float, gains: Floats, word_weights: Floats) -> None:  # fmt: skip
+    tokens, starts, lengths = captions
+    first, edges, ids, times = people.first, people.edges, people.ids, people.times
+    longest = _longest(lengths, begin, end)
+    bag = _bag(longest)
+    weights = np.empty(ORDERS * longest)
+    norm = np.empty(ORDERS)
+    earned, of_words = np.empty(ORDERS * longest), np.empty(longest)  # by n-grams; by words through them
+    members = np.empty(ORDERS, np.int64)
+    for i in range(begin, end):
+        _fill(bag, tokens, starts[i], lengths[i])
+        size = _index(people.slots, bag)
+        _weigh(bag, people, weights, norm)
+        earned[: bag.edges[ORDERS]] = 0
+        for s in range(first[photos[i]], first[photos[i] + 1]):
+            difference = max(lengths[i] - 1, 0) - max(people.lengths[s] - 1, 0)
+            penalty = np.exp(-(difference**2) / (2 * sigma**2))
+            for order in range(ORDERS):
+                positions, reference_positions = lengths[i] - order, people.lengths[s] - order
+                for reference in range(edges[s, order], edges[s, order + 1]):
+                    entry = _entry(bag, ids[reference], size)
+                    if entry == UNKNOWN:
+                        continue
+                    share = positions if normalised else 1
+                    if bag.times[entry] * weights[entry] / share > threshold and weights[entry] > 0:
+                        # shares of either sentence are multiples of counts, and but for this factor the norms undo it
+                        longer = positions / reference_positions if normalised else 1.0
+                        product = min(float(bag.times[entry]), times[reference] * longer) * times[reference]
+                        earned[entry] += (
+                            penalty * product * weights[entry] ** 2 / (norm[order] * people.norms[s, order])
+                        )
+        of_words[: bag.edges[1]] = 0
+        for order in range(ORDERS):
+            for entry in range(bag.edges[order], bag.edges[order + 1]):
+                if earned[entry] == 0:
+                    continue
+                step = entry
+                for place in range(order + 1):  # from its last word back to its first
+                    word = members[place] = _word(bag, bag.lasts[step])
+                    again = False
+                    for earlier in range(place):
+                        again |= members[earlier] == word
+                    if not again:
+                        of_words[word] += earned[entry]
+                    step = bag.parents[step]
+        sentences = max(first[photos[i] + 1] - first[photos[i]], 1)
+        for place in range(lengths[i]):
+            word = _word(bag, tokens[starts[i] + place])
+            gains[i, place] = of_words[word] / sentences
+            word_weights[i, place] = bag.times[word] * weights[word] / (lengths[i] if normalised else 1)
+
+
+@compiled
+def _occurrences(captions: Tokens, photos: Longs, begin: int, end: int, people: Counted, most: Longs) -> None:
+    tokens, starts, lengths = captions
+    longest = _longest(lengths, begin, end)
+    bag = _bag(longest)
+    for i in range(begin, end):
+        bag.edges[1] = lengths[i]  # each word as an entry of its own, again where it is repeated
+        bag.parents[: lengths[i]] = -1
+        for place in range(lengths[i]):
+            bag.lasts[place] = tokens[starts[i] + place]
+        _look_up(people.slots, bag, 0)
+        for s in range(people.first[photos[i]], people.first[photos[i] + 1]):
+            for reference in range(people.edges[s, 0], people.edges[s, 1]):
+                for place in range(lengths[i]):
+                    if bag.ids[place] == people.ids[reference]:
+                        most[i, place] = max(most[i, place], people.times[reference])

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from capscore.errors import UserError
 from capscore.measures import MEASURES
-from capscore.scoring_inputs import ScoringInputs
+from capscore.scoring import ScoringInputs
 from capscore.statistics import Statistics
-from capscore.tokenize.tokenizer import tokenize_file
+from capscore.tokenize import tokenize_file
 
 Captions = Mapping[Any, Sequence[str]]  # id -> tokenised captions
 

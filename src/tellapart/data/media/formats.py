@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError, _imaging
 
-from capscore.paths import package as package_folder
+from capscore.system import package as package_folder
 from tellapart.errors import BadPhoto
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")  # "JPEG" covers MPO, which many phones write under .jpg

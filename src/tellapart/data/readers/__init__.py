@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from capscore.errors import UserError
-from capscore.table import Table
+from capscore.measures import Table
 from tellapart.data.examples import DataSet, Example
 from tellapart.plugins import defined, place
 

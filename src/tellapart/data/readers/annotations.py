@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from capscore.data_files import folder_of, name_of, refuse_other_formats
+from capscore.caption_files import folder_of, name_of, refuse_other_formats
 from capscore.errors import UserError
 from capscore.files import is_folder, read_json
 from tellapart.data.examples import DataSet, Segment, check, listed, stem

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from capscore.data_files import folder_of
+from capscore.caption_files import folder_of
 from capscore.errors import UserError
 from capscore.files import is_file, is_folder, read_text
 from tellapart.data.examples import DataSet, check

@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from capscore.errors import UserError
 from capscore.measures import MEASURES
 from capscore.scoring import compare
-from capscore.stop_words import STOP_WORDS
+from capscore.words import STOP_WORDS
 from tellapart import html, web
 from tellapart.data.media.thumbnails import webp
 from tellapart.data.tokenizers import split_words

@@ -1,8 +1,12 @@
-"""Tables in CSV that go through spreadsheets: what is in a cell is text, comes back as it was, and runs nothing.
+"""Rows that people edit and programs pass on: JSON lines, and tables in CSV that go through spreadsheets.
 
-A name or a caption is untrusted.  Written as it is, a line break in it would forge a row, and `=...` would be
-a formula in a spreadsheet; so both are written out, in a way that reading undoes.  What people save with
-their own programs is read as well: with a byte order mark, with semicolons or tabs, with the bytes of Windows.
+One slip must not cost the other rows, nor the words in the line itself: a line that cannot be used is named by its
+number with the reason, and the rest is used.
+
+In CSV, what is in a cell is text, comes back as it was, and runs nothing.  A name or a caption is untrusted.  Written
+as it is, a line break in it would forge a row, and `=...` would be a formula in a spreadsheet; so both are written out,
+in a way that reading undoes.  What people save with their own programs is read as well: with a byte order mark, with
+semicolons or tabs, with the bytes of Windows.
 """
 
 from __future__ import annotations
@@ -13,13 +17,55 @@ import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
-from capscore.broken_lines import BrokenLine
 from capscore.printable import UNPRINTABLE
+
+Row = TypeVar("Row")
+_MOST = 1000  # in a file with more it is no slip
+
+
+@dataclass(frozen=True)
+class BrokenLine:
+    number: int  # from 1
+    reason: str
+    text: bytes
+
+    def __str__(self) -> str:
+        return f"line {self.number}: {self.reason}"
+
+
+def json_rows(lines: Iterable[bytes], row: Callable[[object], Row]) -> tuple[list[Row], list[BrokenLine]]:
+    """The rows of JSON lines; `row` makes one of a value, or says in a ValueError why it is none."""
+    rows, broken = list[Row](), list[BrokenLine]()
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            rows.append(row(json.loads(line)))
+        except (ValueError, RecursionError) as error:
+            broken.append(BrokenLine(number, reason_of(error), line))
+    return rows, broken
+
+
+def are_slips(rows: int, broken: int) -> bool:
+    """Or else it is a file of something else."""
+    return broken <= min(rows, _MOST)
+
+
+def reason_of(error: Exception) -> str:
+    match error:
+        case json.JSONDecodeError():
+            return f"this is not JSON (column {error.colno}: {error.msg})"
+        case UnicodeDecodeError():
+            return "this is not UTF-8 text"
+        case RecursionError():
+            return "the JSON is nested too deeply"
+    return str(error)
+
 
 Cell = str | float | None  # a text, a number, or nothing
 
@@ -37,7 +83,7 @@ class Table:
     whole: bool = True  # or the last row has fewer cells than there are columns
 
 
-def parse(text: str, *, strict: bool = True) -> Table:
+def parse_csv(text: str, *, strict: bool = True) -> Table:
     """ValueError says why it is no table.
 
     strict  and not, in place of that, a table without the lines that are no rows
@@ -79,7 +125,7 @@ def _line(lines: list[str], begin: int, end: int, reason: str) -> BrokenLine:
     return BrokenLine(begin + 1, reason, "".join(lines[begin:end]).rstrip("\r\n").encode("utf-8", "surrogateescape"))
 
 
-def line(cells: Iterable[Cell], separator: str = ",") -> str:
+def csv_line(cells: Iterable[Cell], separator: str = ",") -> str:
     """One row."""
     text = io.StringIO()
     written = [safe(cell) if isinstance(cell, str) else cell for cell in cells]
@@ -95,7 +141,7 @@ class Json(str):
     @classmethod
     def of(cls, value: Any) -> Json:
         # After a quote or a separator another program may see the beginning of a cell; JSON can write the sign out.
-        return cls(_BEGINNING.sub(lambda found: f"\\u{ord(found[0]):04x}", json.dumps(value)))
+        return cls(_BEGINNING.sub(lambda match: f"\\u{ord(match[0]):04x}", json.dumps(value)))
 
 
 def safe(text: str) -> str:
@@ -103,7 +149,7 @@ def safe(text: str) -> str:
     if isinstance(text, Json):
         return text
     # What looks written out already gets its backslash written out, and so comes back as it is.
-    text = _WRITTEN_OUT.sub(lambda found: f"\\x5c{found[0][1:]}", text)
+    text = _WRITTEN_OUT.sub(lambda match: f"\\x5c{match[0][1:]}", text)
     text = UNPRINTABLE.sub(_write_out, _HALVES.sub(_write_out, text))
     text = _BEGINNING.sub(_write_out, text)
     return f"'{text}" if _is_formula(text) else text
@@ -111,32 +157,24 @@ def safe(text: str) -> str:
 
 def text_of(cell: str) -> str:
     """What `safe` or another program wrote.  Bytes that are not UTF-8 are taken for those of Windows."""
-    return _undone(_of_windows(cell))
+    if _HALVES.search(cell):
+        data = cell.encode("utf-8", "surrogateescape")
+        try:
+            cell = data.decode("cp1252")
+        except UnicodeDecodeError:
+            cell = data.decode("latin-1")
+    return _undone(cell)
 
 
 def name_of(cell: str) -> str:
     """The same for a file's name, which need not be UTF-8."""
     name = _undone(cell)
-    return name if _exists(name) else text_of(cell)
+    return name if "\0" not in name and os.path.lexists(name) else text_of(cell)
 
 
 def _undone(cell: str) -> str:
     cell = cell[1:] if cell.startswith("'") and _is_formula(cell) else cell
-    return _WRITTEN_OUT.sub(lambda found: chr(int(found[0][2:], 16)), cell)
-
-
-def _exists(name: str) -> bool:
-    return "\0" not in name and os.path.lexists(name)
-
-
-def _of_windows(cell: str) -> str:
-    if not _HALVES.search(cell):
-        return cell
-    data = cell.encode("utf-8", "surrogateescape")
-    try:
-        return data.decode("cp1252")
-    except UnicodeDecodeError:
-        return data.decode("latin-1")
+    return _WRITTEN_OUT.sub(lambda match: chr(int(match[0][2:], 16)), cell)
 
 
 def _is_formula(cell: str) -> bool:
@@ -144,8 +182,8 @@ def _is_formula(cell: str) -> bool:
     return bool(begins) and unicodedata.normalize("NFKC", begins) in "=+-@"  # full-width ones too
 
 
-def _write_out(found: re.Match[str]) -> str:
-    code = ord(found[0])
+def _write_out(match: re.Match[str]) -> str:
+    code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 

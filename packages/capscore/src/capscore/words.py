@@ -1,9 +1,14 @@
-"""Measures of words alone, from lists of the words of one caption for each photo: how varied, apt and well formed."""
+"""Words of captions: those that say nothing of a photo by themselves, and measures of words alone.
+
+A word that is no stop word is a content word.  Numbers, colours and places ("two", "red", "left") are content words.
+The measures take lists of the words of one caption for each photo, some also those of its references.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from operator import eq
 
@@ -13,8 +18,50 @@ from numpy.typing import NDArray
 from capscore.measures import RARE_WORD
 from capscore.objects import mentions
 from capscore.statistics import Floats, Statistics, mean_of, quotients, ratio_of, share_of_words, shares
-from capscore.stop_words import breaks_off, content
-from capscore.training_captions import TrainingCaptions
+
+STOP_WORDS = frozenset(
+    """
+    a an the this that these those such some any no every each either neither both all another other others
+    i me my mine myself you your yours yourself yourselves he him his himself she her hers herself it its itself
+    we us our ours ourselves they them their theirs themselves who whom whose which what one ones
+    someone somebody something anyone anybody anything everyone everybody everything nobody nothing there here
+    and or but nor so yet if then than as because while when where whether though although until since
+    of in on at by for from to into onto with without within about above across after against along among around
+    before behind below beneath beside besides between beyond down during inside near off out outside over past through
+    throughout toward towards under underneath up upon via
+    am is are was were be been being do does did doing done have has had having can could will would shall should may
+    might must 's 're 've 'll 'd 'm n't not
+    very too also just only even still more most much many few several own same again
+    how why
+    """.split()  # noqa: SIM905 - a list of two hundred quoted words cannot be read
+)
+
+# People end fewer than one caption in five thousand with each of these; with "on", "by" or "her" they do end some.
+NEVER_LAST = frozenset(
+    """
+    a an the and or as of with at for from into onto to his its their my our your is are while which very
+    """.split()  # noqa: SIM905
+)
+
+
+def breaks_off(words: Sequence[str]) -> bool:
+    """Is its last word one that no sentence ends with, as in "a dog on a"?"""
+    return bool(words) and words[-1] in NEVER_LAST
+
+
+def content(words: Iterable[str]) -> list[str]:
+    return [word for word in words if word not in STOP_WORDS]
+
+
+def flaws(words: Sequence[str]) -> int:
+    """What re-ranking counts against a caption: repeated content words, and breaking off.
+
+    >>> flaws("a red bus and a red red car on a".split())
+    3
+    """
+    times = Counter(content(words))
+    return times.total() - len(times) + breaks_off(words)
+
 
 Words = Sequence[str]
 
@@ -33,28 +80,23 @@ def vocabulary(captions: Sequence[Words]) -> Statistics:
     return Statistics(("Vocabulary",), shares(captions)[:, None], _sums)
 
 
-def _sums(sums: Floats) -> Floats:
+def _sums(sums: Floats) -> Floats:  # of the module, so that scores can be pickled
     return sums
-
-
-def distinct_1(captions: Sequence[Words]) -> Statistics:
-    return distinct(captions, 1)
-
-
-def distinct_2(captions: Sequence[Words]) -> Statistics:
-    return distinct(captions, 2)
 
 
 def distinct(captions: Sequence[Words], n: int) -> Statistics:
     """distinct-n (Li et al., 2016): different n-grams, as a share of all n-grams of all captions."""
     ngrams = [[tuple(words[i : i + n]) for i in range(len(words) - n + 1)] for words in captions]
-    return ratio_of(f"distinct-{n}", shares(ngrams), [len(of_one) for of_one in ngrams])
+    return ratio_of(f"distinct-{n}", shares(ngrams), [len(of_caption) for of_caption in ngrams])
+
+
+distinct_1, distinct_2 = partial(distinct, n=1), partial(distinct, n=2)
 
 
 def rare_in_coco(captions: Sequence[Words]) -> Statistics:
-    from capscore import frequencies
+    from capscore import ngrams  # it loads numba, which those who only ask for stop words do not need
 
-    coco = frequencies.coco()
+    coco = ngrams.coco()
     return rare_words(captions, coco.of_words(), coco.ngrams.documents)
 
 
@@ -63,7 +105,7 @@ def rare_words(captions: Sequence[Words], frequencies: Mapping[str, int], docume
     return share_of_words("RareWords", captions, lambda _, word: frequencies.get(word, 0) < RARE_WORD * documents)
 
 
-def novel(captions: Sequence[Words], training: TrainingCaptions) -> Statistics:
+def novel(captions: Sequence[Words], training: Container[Words]) -> Statistics:
     """Captions that equal no caption of the training data, word for word."""
     return mean_of("Novel", [words not in training for words in captions])
 
