@@ -59,10 +59,8 @@ def nearest(vectors: Vectors, k: int, *, metric: Metric = "cosine", queries: Vec
         return _compare_all(pair, np.arange(len(asked)), k, alone=queries is not None)
     best = Best(len(asked), min(k + _SPARE, len(vectors) - (queries is None)))
     space = Space(vectors, metric)
-    if queries is None:
-        _scan_triangle(space.vectors, space.half_squares, best)
-    else:
-        _scan_rectangle(space.of(queries), space.vectors, space.half_squares, best)
+    moved = space.vectors if queries is None else space.of(queries)
+    _scan(moved, space.vectors, space.half_squares, best, itself=queries is None)
     found, uncertain = pair.rank(best, k, space)
     if len(uncertain):
         again = _compare_all(pair, uncertain, k, alone=queries is not None)
@@ -194,39 +192,30 @@ def _compare_all(pair: PairScores, rows: NDArray[np.int64], k: int, *, alone: bo
     return Neighbours(best.indices, np.abs(best.scores) if pair.metric == "euclidean" else best.scores)
 
 
-def _scan_triangle(vectors: Vectors, half_squares: Vectors, best: Best) -> None:
-    """Blocks from the top, each row from the left: candidates of a vector come in the order of their indices."""
-    count = len(vectors)
-    tensor = torch.from_numpy(vectors)
+def _scan(queries: Vectors, vectors: Vectors, half_squares: Vectors, best: Best, *, itself: bool) -> None:
+    """Blocks from the top, each row from the left: candidates of a vector come in the order of their indices.
+
+    itself  the queries are the vectors: blocks above the diagonal serve both sides
+    """
+    rows, columns = torch.from_numpy(queries), torch.from_numpy(vectors)
     buffer = torch.empty(_BLOCK * _BLOCK)
-    edges = range(0, count, _BLOCK)
-    with Progress("look-alikes", len(edges) * (len(edges) + 1) // 2, unit="block") as bar:
-        for top in edges:
-            for left in range(top, count, _BLOCK):
-                rows, columns = tensor[top : top + _BLOCK], tensor[left : left + _BLOCK]
-                products = buffer[: len(rows) * len(columns)].view(len(rows), len(columns))
-                torch.mm(rows, columns.T, out=products)
-                if left == top:
-                    products.fill_diagonal_(-torch.inf)
-                keep_best(products.numpy(), half_squares, top, left, best, columns=left > top)
-                bar.advance()
+    corners = [
+        (top, left)
+        for top in range(0, len(queries), _BLOCK)
+        for left in range(top if itself else 0, len(vectors), _BLOCK)
+    ]
+    with Progress("look-alikes", len(corners), unit="block") as bar:
+        for top, left in corners:
+            above, beside = rows[top : top + _BLOCK], columns[left : left + _BLOCK]
+            products = buffer[: len(above) * len(beside)].view(len(above), len(beside))
+            torch.mm(above, beside.T, out=products)
+            if itself and left == top:
+                products.fill_diagonal_(-torch.inf)
+            _keep_best(products.numpy(), half_squares, top, left, best, columns=itself and left > top)
+            bar.advance()
 
 
-def _scan_rectangle(queries: Vectors, vectors: Vectors, half_squares: Vectors, best: Best) -> None:
-    asked, tensor = torch.from_numpy(queries), torch.from_numpy(vectors)
-    buffer = torch.empty(_BLOCK * _BLOCK)
-    tops, lefts = range(0, len(queries), _BLOCK), range(0, len(vectors), _BLOCK)
-    with Progress("look-alikes", len(tops) * len(lefts), unit="block") as bar:
-        for top in tops:
-            for left in lefts:
-                rows, columns = asked[top : top + _BLOCK], tensor[left : left + _BLOCK]
-                products = buffer[: len(rows) * len(columns)].view(len(rows), len(columns))
-                torch.mm(rows, columns.T, out=products)
-                keep_best(products.numpy(), half_squares, top, left, best, columns=False)
-                bar.advance()
-
-
-def keep_best(products: Vectors, half_squares: Vectors, top: int, left: int, best: Best, *, columns: bool) -> None:
+def _keep_best(products: Vectors, half_squares: Vectors, top: int, left: int, best: Best, *, columns: bool) -> None:
     """Update the rows top, top + 1 ... of `best` from a block of products, and the rows left ... if `columns`."""
 
     def rows(start: int, stop: int) -> None:
