@@ -133,9 +133,9 @@ class LocalReward:
 
     def weights(self, bins: int = 40) -> list[Weights]:
         """For n = 1..4, on the same edges."""
-        found = [ngram_weights(self._consensus, order, tf=self.config.tf) for order in range(1, ORDERS + 1)]
-        found = [(ngrams, weights) for ngrams, weights in found if len(weights)]
-        top = max(float(np.quantile(weights, _SHOWN)) for _, weights in found) + 1e-9
+        lengths = [ngram_weights(self._consensus, order, tf=self.config.tf) for order in range(1, ORDERS + 1)]
+        lengths = [(ngrams, weights) for ngrams, weights in lengths if len(weights)]
+        top = max(float(np.quantile(weights, _SHOWN)) for _, weights in lengths) + 1e-9
         edges = np.linspace(0, top, bins + 1)
         return [
             Weights(
@@ -144,7 +144,7 @@ class LocalReward:
                 np.histogram(np.minimum(weights, top), edges)[0] / len(weights),
                 self._examples(ngrams[weights <= top], weights[weights <= top]),
             )
-            for ngrams, weights in found
+            for ngrams, weights in lengths
         ]
 
     def earned(self, captions: Sequence[str], references: Sequence[Sequence[str]]) -> list[Earned]:
@@ -154,19 +154,19 @@ class LocalReward:
         sampled = SampledCaptions(tokens, mask, torch.arange(len(captions)))
         reward = LocalDiscriminative(self._consensus_of(references, self._consensus), self.config)(sampled)
         each = reward.sentence[:, None] + (0 if reward.words is None else reward.words)
-        words = [split_words(caption) for caption in captions]
-        return [
-            Earned(own, sentence.item(), row[: len(own)].tolist())
-            for own, sentence, row in zip(words, reward.sentence, each, strict=True)
-        ]
+        earned = []
+        for caption, sentence, row in zip(captions, reward.sentence, each, strict=True):
+            words = split_words(caption)
+            earned.append(Earned(words, sentence.item(), row[: len(words)].tolist()))
+        return earned
 
     def _consensus_of(
         self,
         references: Sequence[Sequence[str]],
-        known: Consensus | None = None,
+        of: Consensus | None = None,
         advance: Callable[[], None] = lambda: None,
     ) -> Consensus:
-        """Document frequencies are those that are `known`, or of the references themselves."""
+        """Document frequencies are those of another consensus, or of the references themselves."""
         tokens = []
         for texts in references:
             tokens.append([self._tokenizer.encode(text) for text in texts])
@@ -175,16 +175,16 @@ class LocalReward:
             tokens,
             end=self._tokenizer.eos,
             count_end=self._count_end,
-            frequencies=known.frequencies if known else None,
+            frequencies=of.frequencies if of else None,
         )
 
     def _examples(self, ngrams: NDArray[np.int32], weights: NDArray[np.float64]) -> list[tuple[float, str]]:
         """The most frequent n-gram of each sixth of the way from the lightest to the heaviest, by a drawn sample."""
-        known = np.flatnonzero(~np.isin(ngrams, [self._tokenizer.unk, self._tokenizer.eos]).any(1))
-        if len(known) > _LOOKED_AT:
-            known = np.random.default_rng(_SEED).choice(known, _LOOKED_AT, replace=False)
-        different, first, counts = np.unique(ngrams[known], axis=0, return_index=True, return_counts=True)
-        heavy = weights[known][first]
+        usable = np.flatnonzero(~np.isin(ngrams, [self._tokenizer.unk, self._tokenizer.eos]).any(1))
+        if len(usable) > _LOOKED_AT:
+            usable = np.random.default_rng(_SEED).choice(usable, _LOOKED_AT, replace=False)
+        different, first, counts = np.unique(ngrams[usable], axis=0, return_index=True, return_counts=True)
+        heavy = weights[usable][first]
         steps = np.linspace(heavy.min(initial=np.inf), heavy.max(initial=-np.inf), _EXAMPLES + 1)
         chosen = []
         for low, high in pairwise(steps):

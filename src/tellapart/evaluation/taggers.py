@@ -65,24 +65,24 @@ def parts_of_speech(captions: Iterable[str]) -> dict[str, str]:
     counts: dict[str, Counter[str]] = {}
     sentences = [split_words(text) for text in captions]
     for words, tags in zip(sentences, part_of_speech(sentences), strict=True):
-        for word, own in zip(words, tags, strict=True):
-            counts.setdefault(word, Counter())[_KINDS.get(own[:2], "others")] += 1
-    return {word: found.most_common(1)[0][0] for word, found in counts.items()}
+        for word, tag in zip(words, tags, strict=True):
+            counts.setdefault(word, Counter())[_KINDS.get(tag[:2], "others")] += 1
+    return {word: of_word.most_common(1)[0][0] for word, of_word in counts.items()}
 
 
 def summary(
-    scores: NDArray[np.floating], found: NDArray[np.integer], captions: int, kinds: Sequence[str]
+    scores: NDArray[np.floating], counts: NDArray[np.integer], captions: int, kinds: Sequence[str]
 ) -> tuple[dict[str, float], NDArray[np.float64]]:
     """Means over words, all and by part of speech, and the average precision of each word (W,).
 
-    scores, found   (P, W): how probable a word is, and how many of the photo's captions have it
+    scores, counts   (P, W): how probable a word is, and how many of the photo's captions have it
     """
-    plain, weighted = average_precision(scores, found > 0), weighted_average_precision(scores, found, captions)
+    plain, weighted = average_precision(scores, counts > 0), weighted_average_precision(scores, counts, captions)
     metrics = {"mAP": float(np.nanmean(plain)), "mAP[Fang]": float(np.nanmean(weighted))}
     for kind in (*_KINDS.values(), "others"):
-        own = np.array([one == kind for one in kinds]) & ~np.isnan(plain)
-        if own.any():
-            metrics[f"mAP[{kind}]"] = float(plain[own].mean())
+        of_kind = (np.array(kinds) == kind) & ~np.isnan(plain)
+        if of_kind.any():
+            metrics[f"mAP[{kind}]"] = float(plain[of_kind].mean())
     return metrics, plain
 
 
@@ -128,71 +128,53 @@ def evaluate(
             raise UserError(f"{name} has other words than {names[0]}; only the same words can be compared.")
     if len({source.name for source in sources.values()}) == len(sources):
         sources = {source.name: source for source in sources.values()}
-    sets = [examples.read(Path(file)) for file in data]
-    asked = [_chosen(dataset, split, photos) for dataset in sets]
+    datasets = [examples.read(Path(file)) for file in data]
+    asked = [_chosen(dataset, split, photos) for dataset in datasets]
     encoder = Encoder(EncoderConfig())
-    learned = [[one for one in in_split(dataset.examples, training) if one.captions] for dataset in sets]
-    kinds = parts_of_speech(text for part in learned for one in part for text in one.captions)
-    of_word = [kinds.get(word, "others") for word in words]
-    pooled = [_pooled(encoder, dataset.name, part, features) for dataset, part in zip(sets, learned, strict=True)]
-    known = [one for photos_of, _ in pooled for one in photos_of]
+    learned = [[e for e in in_split(dataset.examples, training) if e.captions] for dataset in datasets]
+    kind_of = parts_of_speech(text for part in learned for example in part for text in example.captions)
+    kinds = [kind_of.get(word, "others") for word in words]
+    pooled = [_pooled(encoder, dataset.name, part, features) for dataset, part in zip(datasets, learned, strict=True)]
     probe = None
-    if known:
-        has = torch.from_numpy(mentions([one.captions for one in known], WordTokenizer(words)) > 0).float()
+    if captions := [example.captions for part, _ in pooled for example in part]:
+        has = torch.from_numpy(mentions(captions, WordTokenizer(words)) > 0).float()
         probe = linear_probe(torch.cat([vectors for _, vectors in pooled]), has)
     results = []
-    for dataset, own in zip(sets, asked, strict=True):
-        seen, vectors = _pooled(encoder, dataset.name, own, features)
-        of_probe = None if probe is None else F.linear(vectors, *probe).double().numpy()
-        results.append(_of_data(dataset, own, seen, of_probe, sources, of_word, features, out))
+    for dataset, wanted in zip(datasets, asked, strict=True):
+        readable, vectors = _pooled(encoder, dataset.name, wanted, features)
+        tagged = {name: _tag(source, readable, dataset.name, features) for name, source in sources.items()}
+        usable = np.all([np.isfinite(scores).all(1) for scores in tagged.values()], 0)  # by each, so that all compare
+        readable = [example for example, is_usable in zip(readable, usable, strict=True) if is_usable]
+        if not readable:
+            raise UserError(f"{dataset.name}: none of the {len(wanted)} photos can be read.")
+        counts = mentions([example.captions for example in readable], WordTokenizer(words))
+        scores_of = {CHANCE: np.zeros(counts.shape)}
+        if probe is not None:
+            scores_of[PROBE] = F.linear(vectors, *probe).double().numpy()[usable]
+        scores_of |= {name: scores[usable] for name, scores in tagged.items()}
+        most = max(len(example.captions) for example in readable)
+        metrics, per_word = dict[str, dict[str, float]](), dict[str, NDArray[np.float64]]()
+        for name, scores in scores_of.items():
+            metrics[name], per_word[name] = summary(scores, counts, most, kinds)
+        if out:
+            best, safe = list(sources)[-1], safe_name(dataset.name)
+            files.replace(out / f"{safe}.words.csv", _csv(words, kinds, (counts > 0).sum(0), per_word))
+            page = _page(dataset.name, best, readable, scores_of[best], words, metrics[best])
+            files.replace(out / f"{safe}.html", page)
+        ids = {example.id for example in readable}
+        problems = [f"{example.file}: cannot be read" for example in wanted if example.id not in ids]
+        results.append(Evaluated(dataset.name, metrics, [*dataset.problems, *problems]))
     if out:
-        found = {one.name: one.metrics for one in results}
-        files.replace(out / "results.json", (json.dumps(found, indent=1) + "\n").encode())
+        by_name = {result.name: result.metrics for result in results}
+        files.replace(out / "results.json", (json.dumps(by_name, indent=1) + "\n").encode())
     return results
 
 
 def _chosen(dataset: DataSet, split: str, photos: int | None) -> list[Example]:
-    found = [one for one in in_split(dataset.examples, split) if one.captions]
-    if not found:
+    captioned = [example for example in in_split(dataset.examples, split) if example.captions]
+    if not captioned:
         raise UserError(f"{dataset.name} has no photo with captions in the split {split!r}.")
-    return [found[row] for row in sorted(np.random.default_rng(0).permutation(len(found))[:photos].tolist())]
-
-
-def _of_data(
-    dataset: DataSet,
-    asked: Sequence[Example],
-    seen: Sequence[Example],
-    of_probe: NDArray[np.float64] | None,
-    sources: dict[str, Attributes],
-    kinds: Sequence[str],
-    features: Path | None,
-    out: Path | None,
-) -> Evaluated:
-    """of_probe   (P, W) of the photos that are seen"""
-    tagged = {name: _tag(source, seen, dataset.name, features) for name, source in sources.items()}
-    usable = np.all(
-        [np.isfinite(row).all(1) for row in tagged.values()], 0
-    )  # what a tagger cannot read, none is judged by
-    seen = [one for one, can in zip(seen, usable, strict=True) if can]
-    if not seen:
-        raise UserError(f"{dataset.name}: none of the {len(asked)} photos can be read.")
-    words = next(iter(sources.values())).words
-    found = mentions([one.captions for one in seen], WordTokenizer(words))
-    rows = {CHANCE: np.zeros(found.shape)}
-    if of_probe is not None:
-        rows[PROBE] = of_probe[usable]
-    rows |= {name: row[usable] for name, row in tagged.items()}
-    captions = max(len(one.captions) for one in seen)
-    metrics, per_word = dict[str, dict[str, float]](), dict[str, NDArray[np.float64]]()
-    for name, row in rows.items():
-        metrics[name], per_word[name] = summary(row, found, captions, kinds)
-    if out:
-        best, safe = list(sources)[-1], safe_name(dataset.name)
-        files.replace(out / f"{safe}.words.csv", _csv(words, kinds, (found > 0).sum(0), per_word))
-        files.replace(out / f"{safe}.html", _page(dataset.name, best, seen, rows[best], words, metrics[best]))
-    ids = {one.id for one in seen}
-    problems = [f"{one.file}: cannot be read" for one in asked if one.id not in ids]
-    return Evaluated(dataset.name, metrics, [*dataset.problems, *problems])
+    return [captioned[n] for n in sorted(np.random.default_rng(0).permutation(len(captioned))[:photos].tolist())]
 
 
 def _pooled(
@@ -200,22 +182,22 @@ def _pooled(
 ) -> tuple[list[Example], Tensor]:
     """Photos that have pooled features of the default encoder, and these: stored ones first, the others made now."""
     store = Encoded(encoder).open(features, dataset) if features else None
-    kept = [one for one in wanted if store is not None and one in store]
-    vectors = [store.pooled([store.row(one) for one in kept]).float()] if store is not None and kept else []
-    ids = {one.id for one in kept}
-    rest = [one for one in wanted if one.id not in ids]
-    if rest:
-        tagged = pooled_features(encoder, list(dict.fromkeys(str(one.file) for one in rest)))
-        place = {file: row for row, file in enumerate(tagged.files)}
-        rest = [one for one in rest if str(one.file) in place]
-        vectors.append(torch.from_numpy(tagged.vectors)[[place[str(one.file)] for one in rest]].float())
+    kept = [example for example in wanted if store is not None and example in store]
+    vectors = [store.pooled([store.row(example) for example in kept]).float()] if store is not None and kept else []
+    ids = {example.id for example in kept}
+    if rest := [example for example in wanted if example.id not in ids]:
+        pooled = pooled_features(encoder, list(dict.fromkeys(str(example.file) for example in rest)))
+        row_of = {file: row for row, file in enumerate(pooled.files)}
+        rest = [example for example in rest if str(example.file) in row_of]
+        vectors.append(torch.from_numpy(pooled.vectors)[[row_of[str(example.file)] for example in rest]].float())
     return kept + rest, torch.cat(vectors or [torch.zeros(0, encoder.pooled_size)])
 
 
-def _tag(source: Attributes, seen: Sequence[Example], dataset: str, features: Path | None) -> NDArray[np.float64]:
+def _tag(source: Attributes, photos: Sequence[Example], dataset: str, features: Path | None) -> NDArray[np.float64]:
     """Probabilities of all words, (P, W), from stored features where there are some; NaN where a photo is unreadable"""
     if features and source.regions is not None:
-        source = source.reading(source.regions.kept(features, [(dataset, [(str(e.file), str(e.id)) for e in seen])]))
+        names = [(str(example.file), str(example.id)) for example in photos]
+        source = source.reading(source.regions.kept(features, [(dataset, names)]))
 
     def read(example: Example) -> Loaded | None:
         try:
@@ -223,9 +205,9 @@ def _tag(source: Attributes, seen: Sequence[Example], dataset: str, features: Pa
         except BadPhoto:
             return None
 
-    scores = np.full((len(seen), len(source.words)), np.nan)
-    with Progress(f"{source.name} on {dataset}", len(seen)) as bar:
-        for batch in batched(enumerate(ordered_map(read, seen)), _BATCH):
+    scores = np.full((len(photos), len(source.words)), np.nan)
+    with Progress(f"{source.name} on {dataset}", len(photos)) as bar:
+        for batch in batched(enumerate(ordered_map(read, photos)), _BATCH):
             good = [(row, content) for row, content in batch if content is not None]
             if good:
                 scores[[row for row, _ in good]] = source.probabilities([content for _, content in good]).cpu().numpy()
@@ -240,7 +222,7 @@ def _csv(
     lines = csv.writer(text, lineterminator="\n")
     lines.writerow(["word", "part of speech", "photos", *scores])
     for row, word in enumerate(words):
-        numbers = [f"{own[row]:.4f}" if np.isfinite(own[row]) else "" for own in scores.values()]
+        numbers = [f"{column[row]:.4f}" if np.isfinite(column[row]) else "" for column in scores.values()]
         lines.writerow([word, kinds[row], int(photos_with[row]), *numbers])
     return text.getvalue().encode()
 
@@ -248,20 +230,20 @@ def _csv(
 def _page(
     name: str,
     tagger: str,
-    seen: Sequence[Example],
+    photos: Sequence[Example],
     scores: NDArray[np.float64],
     words: Sequence[str],
     metrics: dict[str, float],
 ) -> bytes:
     """The same photos each time; words that people use of the photo stand out."""
     figures = []
-    for row in sorted(np.random.default_rng(0).permutation(len(seen))[:_SHOWN].tolist()):
-        people = {word for text in seen[row].captions for word in split_words(text)}
+    for row in sorted(np.random.default_rng(0).permutation(len(photos))[:_SHOWN].tolist()):
+        people = {word for text in photos[row].captions for word in split_words(text)}
         best = np.argsort(-scores[row], kind="stable")[:_WORDS]
         with suppress(BadPhoto):
-            picture = thumbnail(seen[row].file, 240)
+            picture = thumbnail(photos[row].file, 240)
             shown = [(words[word], words[word] in people, scores[row, word]) for word in best]
-            figures.append((picture, seen[row].file.name, shown))
+            figures.append((picture, photos[row].file.name, shown))
     return render_page(
         "evaluation/pages/taggers.html",
         title=f"Words of photos: {name}",
