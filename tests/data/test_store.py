@@ -234,9 +234,3 @@ def test_numbers_of_other_types_come_back_exactly_as_what_they_were(tmp_path):
         assert [found.read(name, [0]).dtype for name in arrays] == [torch.float32, torch.float32, torch.int32]
     for name, size in {"half.f16": 4, "single.f32": 8, "whole.i32": 4}.items():
         assert (store.folder / name).stat().st_size == size
-
-
-def test_a_store_of_another_detector_is_refused_in_words(tmp_path):
-    Store(tmp_path / "store", {"format": 1, "detector": {"name": "yolox", "weights_sha256": "a" * 64}}, ARRAYS)
-    with pytest.raises(UserError, match=r"of another detector \(yolox, weights aaaaaaaa\); this one is yolox"):
-        Store(tmp_path / "store", {"format": 1, "detector": {"name": "yolox", "weights_sha256": "b" * 64}}, ARRAYS)

@@ -73,14 +73,6 @@ def test_only_what_is_new_or_has_changed_is_looked_at(detector, files, own_cache
     assert len(runs) == 3
 
 
-def test_another_detector_has_a_store_of_its_own(detector, files, own_cache, tmp_path):
-    detect(detector, files)
-    blind = yolox.load(tiny_yolox.write(tmp_path / "blind.onnx", tiny_yolox.nothing()))
-    assert not detect(blind, files).mask.any()
-    assert len(list((own_cache / "detections").iterdir())) == 2
-    assert detect(detector, files).seen(0.35) == [{2}, {1}, {0}, set()]
-
-
 def test_a_photo_that_cannot_be_read_is_named_and_the_others_go_on(detector, files, own_cache, tmp_path):
     (tmp_path / "photos" / "1.png").write_bytes(b"no photo")
     found = detect(detector, [*files, "nowhere.jpg"])
@@ -114,11 +106,6 @@ def test_without_a_cache_photos_are_looked_at_all_the_same(detector, files, monk
     err = capsys.readouterr().err
     assert "Nothing is kept of the photos" in err
     assert "\x1b" not in err
-
-
-def test_no_photos_give_nothing(detector, own_cache):
-    found = detect(detector, [])
-    assert (found.files, found.boxes.shape, found.seen(0.1)) == ([], (0, yolox.MOST, 4), [])
 
 
 @pytest.mark.parametrize(

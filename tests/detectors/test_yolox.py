@@ -1,13 +1,16 @@
-"""An ONNX file as a detector."""
+"""An ONNX file as a detector: its photos pixel by pixel, and from a network's rows to boxes, against loops."""
 
+import hashlib
 import math
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from detectors import tiny_yolox
-from tellapart.detectors import yolox
+from tellapart.detectors import detector, yolox
+from tellapart.errors import BadPhoto
 
 
 def found_in(detector, tmp_path, size=(192, 128), colour=(0, 0, 0)):
@@ -62,14 +65,6 @@ def test_the_network_is_given_blue_first_from_0_to_255(tmp_path):
     assert found.scores[0] == pytest.approx(204 / 255)
 
 
-def test_there_are_never_more_boxes_than_a_store_has_room_for(tmp_path):
-    answers = tiny_yolox.nothing()
-    answers[:, 4:6] = 1, 0.5
-    answers[:, 2:4] = -1  # so that none overlap much
-    detector = yolox.load(tiny_yolox.write(tmp_path / "tiny.onnx", answers))
-    assert len(found_in(detector, tmp_path).scores) == yolox.MOST
-
-
 def test_an_export_for_any_number_of_photos_is_read_too(tmp_path):
     answers = tiny_yolox.nothing()
     answers[-1, 4:6] = 1, 0.5
@@ -89,3 +84,136 @@ def test_detectors_are_known_by_their_weights_not_by_their_name(tmp_path):
     answers[-1, 4:6] = 1, 0.5
     other = yolox.load(tiny_yolox.write(tmp_path / "a.onnx", answers))
     assert one.identity == same.identity != other.identity
+
+
+SIZES = [(7, 5), (5, 7), (64, 96), (40, 300), (1, 9), (1, 1), (200, 3)]
+
+
+def photo(height, width, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def one_pixel(pixels, row, column, height, width):
+    """Between the four nearest pixels of the photo, by their distance."""
+    y = (row + 0.5) * pixels.shape[0] / height - 0.5
+    x = (column + 0.5) * pixels.shape[1] / width - 0.5
+    y, x = min(max(y, 0), pixels.shape[0] - 1), min(max(x, 0), pixels.shape[1] - 1)
+    total = np.zeros(3)
+    for near_y in (int(y), int(y) + 1):
+        for near_x in (int(x), int(x) + 1):
+            share = (1 - abs(y - near_y)) * (1 - abs(x - near_x))
+            if share > 0:
+                total += share * pixels[near_y, near_x]
+    return total
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_canvas_is_that_of_a_loop_over_pixels(size):
+    pixels = photo(*size)
+    canvas, ratio = yolox.letterbox(pixels, (32, 64))
+    assert ratio == min(32 / size[0], 64 / size[1])
+    height, width = max(1, int(size[0] * ratio)), max(1, int(size[1] * ratio))
+    for row in range(32):
+        for column in range(64):
+            if row < height and column < width:
+                expected = one_pixel(pixels, row, column, height, width)[::-1]  # blue first
+                assert np.abs(canvas[row, column] - expected).max() <= 0.5001
+            else:
+                assert (canvas[row, column] == 114).all()
+
+
+@pytest.mark.parametrize("size", [(7, 5), (64, 96), (300, 400)])
+def test_resizing_is_what_torch_calls_bilinear(size):
+    pixels = photo(*size)
+    given = torch.from_numpy(pixels).permute(2, 0, 1)[None].float()
+    theirs = torch.nn.functional.interpolate(given, (33, 47), mode="bilinear", align_corners=False)
+    ours = yolox.resize(pixels, (33, 47))
+    assert np.abs(ours - theirs[0].permute(1, 2, 0).numpy()).max() <= 0.501
+
+
+def test_a_photo_is_read_upright_with_its_size_and_hash(tmp_path):
+    image = Image.new("RGB", (20, 10), (255, 0, 0))
+    exif = image.getexif()
+    exif[274] = 6  # lies on its side
+    image.save(tmp_path / "lying.png", exif=exif)
+    found = yolox.letterboxed(tmp_path / "lying.png", (64, 96))
+    assert (found.photo_size, found.ratio) == ((20, 10), 3.2)
+    assert (found.canvas[:, :32] == (0, 0, 255)).all()
+    assert (found.canvas[:, 32:] == 114).all()
+    assert found.sha256 == hashlib.sha256((tmp_path / "lying.png").read_bytes()).hexdigest()
+
+
+def test_what_is_no_photo_is_named(tmp_path):
+    (tmp_path / "text.jpg").write_text("not a photo")
+    with pytest.raises(BadPhoto, match=r"text\.jpg"):
+        yolox.letterboxed(tmp_path / "text.jpg", (64, 96))
+
+
+def decoded_one_by_one(raw, size):
+    """Rows go over the cells of 8 pixels from left to right and top to bottom, then of 16, then of 32."""
+    found, number = [], 0
+    for stride in (8, 16, 32):
+        for row in range(size[0] // stride):
+            for column in range(size[1] // stride):
+                x, y, width, height, something, *classes = map(float, raw[number])
+                middle_x, middle_y = (column + x) * stride, (row + y) * stride
+                wide, high = math.exp(width) * stride, math.exp(height) * stride
+                box = (middle_x - wide / 2, middle_y - high / 2, middle_x + wide / 2, middle_y + high / 2)
+                found.append((box, something * max(classes), classes.index(max(classes))))
+                number += 1
+    assert number == len(raw)
+    return found
+
+
+@pytest.mark.parametrize(("size", "rows"), [((416, 416), 3549), ((640, 640), 8400), ((64, 96), 126), ((32, 32), 21)])
+def test_decoding_is_that_of_a_loop_over_cells(size, rows):
+    draw = np.random.default_rng(rows)
+    raw = np.concatenate([draw.normal(size=(rows, 4)), draw.random((rows, 9))], 1).astype(np.float32)
+    expected = decoded_one_by_one(raw, size)
+    found, scores, classes = yolox.decode(raw, size)
+    np.testing.assert_allclose(found, [box for box, _, _ in expected], rtol=1e-5, atol=1e-3)
+    np.testing.assert_allclose(scores, [score for _, score, _ in expected], rtol=1e-6)
+    assert classes.tolist() == [label for _, _, label in expected]
+
+
+def overlap(one, other):
+    wide = min(one[2], other[2]) - max(one[0], other[0])
+    high = min(one[3], other[3]) - max(one[1], other[1])
+    common = max(wide, 0) * max(high, 0)
+    area = sum((box[2] - box[0]) * (box[3] - box[1]) for box in (one, other))
+    return common / (area - common)
+
+
+def kept_one_by_one(found, scores, classes, iou, most):
+    """Each box in turn, if no better one of its class that was kept hides it."""
+    kept = []
+    for this in sorted(range(len(found)), key=lambda number: -scores[number]):
+        if all(classes[this] != classes[other] or overlap(found[this], found[other]) <= iou for other in kept):
+            kept.append(this)
+    return kept[:most]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("most", [5, 1000])
+def test_boxes_are_kept_as_by_a_loop_over_pairs(seed, most):
+    draw = np.random.default_rng(seed)
+    corner, sides = draw.uniform(0, 60, (200, 2)), draw.uniform(5, 40, (200, 2))
+    found, scores = np.concatenate([corner, corner + sides], 1).astype(np.float32), draw.random(200).astype(np.float32)
+    classes = draw.integers(0, 3, 200)
+    kept = detector.suppress(found, scores, classes, iou=0.45, most=most)
+    assert kept.tolist() == kept_one_by_one(found.astype(float), scores, classes, 0.45, most)
+    assert len(kept) < 200
+
+
+def test_an_overlap_of_half_hides_the_weaker_box_of_a_class_and_no_box_of_another():
+    found = np.array([[0, 0, 10, 10], [0, 0, 10, 5], [0, 0, 10, 5], [0, 5.6, 10, 10]], np.float32)
+    scores = np.array([0.9, 0.8, 0.7, 0.6], np.float32)
+    kept = detector.suppress(found, scores, np.array([1, 1, 2, 1]), iou=0.45, most=100)
+    assert kept.tolist() == [0, 2, 3]  # .5 of the first; of another class; .44 of the first
+
+
+def test_nothing_in_and_nothing_out():
+    none = np.zeros(0, np.float32)
+    assert detector.suppress(none.reshape(0, 4), none, none.astype(np.int64), iou=0.45, most=10).tolist() == []
+    empty = np.zeros((2, 4), np.float32)
+    assert detector.overlaps(empty[0], empty).tolist() == [0, 0]  # not NaN

@@ -23,7 +23,7 @@ from tellapart import models
 from tellapart.captioners.transformer import TINY
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import ENCODERS, pretrained
-from tellapart.encoders.encoder import Encoder, pool
+from tellapart.encoders.encoder import pool
 from tellapart.encoders.loading import load
 from tellapart.recipe import EncoderConfig
 
@@ -125,14 +125,6 @@ def test_of_a_clip_with_both_towers_the_one_for_photos_looks(tmp_path):
     torch.testing.assert_close(encoder(seen).grid, expected, atol=1e-5, rtol=1e-4)
 
 
-def test_the_bundled_encoder_pools_by_maximum_too():
-    config = EncoderConfig(image_size=96, grid=3)
-    largest = Encoder(EncoderConfig(image_size=96, grid=2, pooling="max"))(pixels(size=96)).grid
-    own = Encoder(config)(pixels(size=96)).grid.transpose(1, 2).unflatten(2, (3, 3)).numpy()
-    for cells, feature_map in zip(largest, own, strict=True):
-        np.testing.assert_allclose(cells, adaptive(feature_map, 2, np.max), atol=1e-5)
-
-
 @pytest.mark.parametrize("shape", [(3, 5), (1, 1), (7, 7)])
 def test_any_map_becomes_any_grid(shape):
     feature_map = torch.randn(1, 2, *shape, generator=torch.Generator().manual_seed(0))
@@ -154,21 +146,6 @@ def test_a_second_grid_shows_the_same_map_at_another_scale(pooling):
 
 
 # What it is known by
-
-
-def test_what_was_known_before_there_was_a_choice_is_known_still():
-    """Model folders and caches of before have these keys and no others."""
-    assert list(EncoderConfig().identity) == ["name", "image_size", "grid"]
-    assert EncoderConfig(pooling="max").identity["pooling"] == "max"
-    assert EncoderConfig(coarse=4).identity["coarse"] == 4
-
-
-def test_stores_of_different_poolings_lie_apart(saved, tmp_path):
-    folders = [
-        store_folder(tmp_path, "coco", load(EncoderConfig(str(saved("resnet")), 64, 2, *looks), CPU))
-        for looks in (("avg",), ("max",), ("avg", 1))
-    ]
-    assert len(set(folders)) == 3
 
 
 def test_a_model_finds_its_backbone_again_from_anywhere(saved, tmp_path, monkeypatch):
@@ -382,13 +359,6 @@ def test_the_projected_vector_of_clip_is_one_region_and_not_normalised(kind, tmp
     torch.testing.assert_close(found.pooled, expected, atol=1e-5, rtol=1e-4)
     assert (encoder.regions, encoder.feature_size) == (1, expected.shape[1])
     assert not torch.allclose(found.pooled.norm(dim=1), torch.ones(len(seen)), atol=1e-2)
-
-
-def test_a_model_finds_the_clip_of_its_projected_vectors_again(tmp_path, monkeypatch):
-    folder = tiny_clip.clip(tmp_path / "clip")
-    identity = load(EncoderConfig(str(folder), pooling="projected"), CPU).identity
-    monkeypatch.setenv("TELLAPART_ENCODERS", str(folder))
-    assert models.encoder_from(identity, CPU).identity == identity
 
 
 def test_other_networks_have_no_projected_vector(saved):

@@ -15,8 +15,6 @@ pytest.importorskip("transformers", reason="CLIP is loaded with transformers")
 
 from capscore.errors import UserError
 from retrievers import tiny_clip
-from support.stores import extract
-from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.encoders import towers
 
@@ -108,15 +106,6 @@ def test_a_photo_of_one_pixel_by_many_costs_no_memory(clip_folder, tmp_path):
     Image.new("RGB", (60_000, 1), "blue").save(tmp_path / "line.png")
     fit = load(clip_folder).fit
     assert photos.read(tmp_path / "line.png", 2048, fit).pixels.shape == (2048, 2048, 3)  # 750 GB if done in two steps
-
-
-def test_features_are_kept_in_a_store_like_those_of_any_encoder(clip_folder, files, tmp_path):
-    encoder = load(clip_folder)
-    examples = [Example(i, file) for i, file in enumerate(files)]
-    store = extract(examples, encoder, tmp_path / "store").store
-    grid, pooled, _ = encoder(ours(encoder, files))
-    torch.testing.assert_close(store.grid([0, 1, 4]), grid[[0, 1, 4]], atol=5e-3, rtol=5e-3)  # half precision
-    torch.testing.assert_close(store.pooled([0, 1, 4]), pooled[[0, 1, 4]], atol=5e-3, rtol=5e-3)
 
 
 def test_a_picture_in_memory_is_cropped_alike(clip_folder, files):

@@ -106,16 +106,6 @@ def test_same_padding_by_hand(size, kernel, stride, sums):
     assert down.flatten().tolist() == sums
 
 
-def test_padding_is_found_for_each_side_of_its_own():
-    """3 x 2 pixels, kernel 3, stride 2: a zero above and below, but across only one, on the right."""
-    convolution = SameConv(1, 1, 3, 2)
-    nn.init.ones_(convolution.weight)
-    nn.init.zeros_(convolution.bias)
-    with torch.no_grad():
-        sums = convolution(torch.tensor([[1.0, 2], [3, 4], [5, 6]])[None, None])
-    assert sums.tolist() == [[[[1 + 2 + 3 + 4], [3 + 4 + 5 + 6]]]]
-
-
 class Published(nn.Module):
     """A small network under the published names: convolution, batch normalisation, convolution ..."""
 
@@ -171,49 +161,6 @@ def test_a_folded_convolution_does_what_convolution_and_batch_normalisation_did(
 
 
 # The encoder
-
-
-@pytest.mark.parametrize("image_size", [64, 100])
-@pytest.mark.parametrize("grid", [1, 3, 8, 14])
-def test_the_grid_has_as_many_cells_as_asked_for_whatever_the_map_has(grid, image_size):
-    encoder = Encoder(EncoderConfig(image_size=image_size, grid=grid))
-    features = encoder(some_pictures(2, image_size))
-    assert features.grid.shape == (2, encoder.regions, encoder.feature_size) == (2, grid * grid, 1280)
-    assert features.pooled.shape == (2, 1280)
-    assert features.grid.isfinite().all()
-    assert 0 <= features.grid.min() <= features.grid.max() <= 6  # what the last ReLU6 lets through
-
-
-def test_a_grid_of_one_cell_is_the_pooled_vector():
-    features = Encoder(EncoderConfig(image_size=96, grid=1))(some_pictures(2, 96))
-    torch.testing.assert_close(features.grid[:, 0], features.pooled, rtol=0, atol=1e-5)
-
-
-def test_a_coarser_grid_is_the_mean_of_the_cells_it_covers():
-    """128 pixels give a map of 4 x 4; a grid of 2 x 2 takes the mean of 2 x 2 of its cells, row by row."""
-    pixels = some_pictures(1, 128)
-    fine = Encoder(EncoderConfig(image_size=128, grid=4))(pixels).grid[0].reshape(4, 4, 1280)
-    coarse = Encoder(EncoderConfig(image_size=128, grid=2))(pixels).grid[0]
-    for region, (row, column) in enumerate([(0, 0), (0, 2), (2, 0), (2, 2)]):
-        expected = fine[row : row + 2, column : column + 2].mean((0, 1))
-        torch.testing.assert_close(coarse[region], expected, rtol=0, atol=1e-5)
-
-
-def test_features_of_a_photo_do_not_depend_on_the_photos_beside_it(encoder):
-    pixels = some_pictures(5, 64)
-    together = encoder(pixels)
-    assert (together.pooled[0] - together.pooled[1]).abs().max() > 0.1  # the photos do differ
-    for i in range(len(pixels)):
-        alone = encoder(pixels[i : i + 1])
-        torch.testing.assert_close(alone.grid[0], together.grid[i], rtol=0, atol=1e-4)
-        torch.testing.assert_close(alone.pooled[0], together.pooled[i], rtol=0, atol=1e-4)
-
-
-def test_pixels_may_come_as_an_array_or_as_a_tensor_and_stay_as_they_were(encoder):
-    pixels = some_pictures(2, 64)
-    before = pixels.copy()
-    torch.testing.assert_close(encoder(torch.from_numpy(pixels)), encoder(pixels), rtol=0, atol=0)
-    np.testing.assert_array_equal(pixels, before)
 
 
 def test_an_encoder_is_known_by_its_settings_and_the_hash_of_its_weights(encoder):

@@ -38,15 +38,6 @@ def store(tmp_path):
     return bring_in(EXAMPLES, archives.as_tsv(tmp_path / "a", PHOTOS), tmp_path / "f" / "pets.bu", "bu", cap=4).store
 
 
-def test_the_cells_of_a_grid_are_its_boxes_row_by_row():
-    third = 1 / 3
-    boxes = grid_boxes(3)
-    assert boxes.shape == (9, 4)
-    torch.testing.assert_close(boxes[0], torch.tensor([0, 0, third, third]))
-    torch.testing.assert_close(boxes[2], torch.tensor([2 * third, 0, 1, third]))
-    torch.testing.assert_close(boxes[3], torch.tensor([0, third, third, 2 * third]))
-
-
 def test_the_cells_of_a_second_grid_follow_those_of_the_first():
     boxes = grid_boxes(4, 2)
     assert boxes.shape == (16 + 4, 4)
@@ -86,11 +77,6 @@ def test_boxes_of_others_than_the_regions_are_refused(boxes):
     )
     with pytest.raises(UserError, match=r"inputs\.boxes: boxes belong to the regions"):
         sources_of(recipe, CPU)
-
-
-def test_a_captioner_that_needs_boxes_says_so():
-    with pytest.raises(UserError, match="it needs a stream 'boxes'"):
-        models.build_captioner("gcn_lstm", {}, vocab_size=9, feature_sizes={"regions": 8})
 
 
 def model(folder, inputs, name="gcn_lstm", size=8):

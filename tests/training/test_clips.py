@@ -1,15 +1,21 @@
-"""Every captioner takes clips: frame vectors as regions, from training to the command line."""
+"""Captioners that learn from frames of clips, and from clips beside photos."""
 
 import itertools
 import json
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
-from support.clips import write_clip
+from capscore.errors import UserError
+from support.clips import counted, write_clip
 from tellapart.captioning.captioner import load
 from tellapart.commands.train import parse
+from tellapart.data.batches import CaptionedPhotos
+from tellapart.data.tokenizers import WordTokenizer
 from tellapart.training.build import run
+from tellapart.training.data import choose, gather, sources_of, visits
 
 COLOURS = {"red": (200, 30, 30), "blue": (30, 30, 200), "green": (30, 160, 30)}
 PAIRS = list(itertools.combinations(COLOURS, 2))
@@ -56,3 +62,84 @@ def test_sa_lstm_learns_from_all_frames_of_a_clip(clips, tmp_path):
     held_out = [str(clips / f"{number}.mkv") for number in range(16, 24)]
     found = [row.text for row in captioner.caption(held_out)]
     assert found == [" and ".join(PAIRS[number % 3]) for number in range(16, 24)]
+
+
+def data_file(folder, kind, key, write, count):
+    records = []
+    for number in range(count):
+        name = write(number)
+        split = "val" if number == 0 else "train"
+        records.append({"id": number, "file": name, "split": split, "captions": [f"a {kind} {number % 2}", "a thing"]})
+    (folder / f"{kind}.json").write_text(json.dumps({"dataset": kind, key: records}))
+    return folder / f"{kind}.json"
+
+
+@pytest.fixture
+def world(tmp_path):
+    def photo(number):
+        Image.fromarray(counted(number)).save(tmp_path / f"p{number}.png")
+        return f"p{number}.png"
+
+    def clip(number):
+        return write_clip(tmp_path / f"c{number}.mkv", [counted(number + n) for n in range(9)], codec="ffv1").name
+
+    data_file(tmp_path, "photo", "images", photo, 6)
+    data_file(tmp_path, "clip", "videos", clip, 3)
+    (tmp_path / "recipe.yaml").write_text(
+        "captioner: transformer\n"
+        "model: {width: 16, heads: 2, encoder_layers: 1, decoder_layers: 1, feed_forward: 16}\n"
+        "encoder: {name: patches, image_size: 16, grid: 2}\n"
+        "batch_size: 2\nmax_steps: 4\nthreads: 1\ndtype: fp32\nvalidation: {metric: last}\n"
+        f"data: {{min_count: 1, captions_per_photo: 2, by_length: true, features: {tmp_path / 'features'}}}\n"
+    )
+    return tmp_path
+
+
+def recipe(world, out, kinds, *options):
+    files = [str(world / f"{kind}.json") for kind in kinds]
+    return parse([str(world / "recipe.yaml"), f"--out={world / out}", "--data", *files, *options])[:2]
+
+
+def test_a_photo_has_the_rows_of_one_frame_and_a_clip_those_of_all(world):
+    asked, _ = recipe(world, "out", ("photo", "clip"), "--encoder.frames=3")
+    sources, problems = gather(asked, sources_of(asked, torch.device("cpu")))
+    assert problems == []
+    both = CaptionedPhotos(sources, WordTokenizer(["a"]), 5)
+    assert both.rows.tolist() == [4] * 6 + [12] * 3
+    values, mask = both.inputs(np.array([1, 6]))["regions"]  # the second photo and the first clip
+    assert mask.sum(1).tolist() == [4, 12]
+    assert not values[0, 4:].any()
+    stores = sorted((world / "features").iterdir())
+    assert [path.name.rsplit("-", 1)[0] for path in stores] == ["clip.patches", "photo.patches"]
+    settings = [json.loads((path / "manifest.json").read_text())["encoder"] for path in stores]
+    assert [one.get("frames", 0) for one in settings] == [3, 0]
+
+
+@pytest.mark.slow
+def test_a_captioner_of_photos_goes_on_with_clips(world):
+    run(*recipe(world, "photos", ["photo"]))
+    more = ("--encoder.frames=3", f"--init_from={world / 'photos'}", "--data.repeat={clip: 3}")
+    run(*recipe(world, "both", ["photo", "clip"], *more))
+    captioner = load(world / "both")
+    assert captioner.encoder.identity["frames"] == 3
+    rows = list(captioner.caption([str(world / "p1.png"), str(world / "c1.mkv")]))
+    assert [row.error for row in rows] == ["", ""]
+    seen = captioner.visual_input
+    inputs = seen.inputs([seen.load(str(world / name)) for name in ("c1.mkv", "p1.png", "c2.mkv")])
+    assert inputs["regions"].mask.sum(1).tolist() == [12, 4, 12]
+    with pytest.raises(UserError, match=r"another encoder: grid is 2 there and 4 here"):
+        run(*recipe(world, "other", ["photo", "clip"], *more, "--encoder.grid=4"))
+
+
+def test_a_data_set_that_is_repeated_must_be_there(world):
+    asked, out = recipe(world, "out", ("photo", "clip"), "--encoder.frames=3", "--data.repeat={clips: 3}")
+    with pytest.raises(UserError, match=r"data\.repeat: no data set is called 'clips'; there are 'photo', 'clip'\."):
+        run(asked, out)
+    assert not (world / "features").exists()
+
+
+def test_repeated_items_come_as_often(world):
+    asked, _ = recipe(world, "out", ("photo", "clip"), "--data.repeat={clip: 3}")
+    chosen, _ = choose(asked, takes=("photos", "clips"))
+    examples = [example for one in chosen for example in one.training]
+    assert visits(asked, chosen, examples).tolist() == [0, 1, 2, 3, 4, 5, 5, 5, 6, 6, 6]
