@@ -1,4 +1,4 @@
-from __future__ import annotations
+"""`tellapart prepare`: what is written, what is said, and wrong requests."""
 
 import json
 import os
@@ -8,136 +8,77 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.__main__ import main
+from support.written import put, touch
 from tellapart.data import examples
 from tellapart.data.readers import READERS
 
 
-def annotations(*names: str) -> dict[str, object]:
-    return {
-        "images": [{"id": i, "file_name": name} for i, name in enumerate(names)],
-        "annotations": [{"id": i, "image_id": i, "caption": f"a photo called {name}"} for i, name in enumerate(names)],
-    }
+def annotations(*names):
+    images = [{"id": i, "file_name": name} for i, name in enumerate(names)]
+    texts = [{"id": i, "image_id": i, "caption": f"a photo called {name}"} for i, name in enumerate(names)]
+    return {"images": images, "annotations": texts}
 
 
 @pytest.fixture
-def coco(tmp_path: Path) -> Path:
+def coco(tmp_path):
     """Annotations of two photos, which lie beside them."""
-    for name in ("dog.jpg", "cat.jpg"):
-        (tmp_path / name).write_bytes(b"")
-    path = tmp_path / "captions_val2014.json"
-    path.write_text(json.dumps(annotations("dog.jpg", "cat.jpg")))
-    return path
+    touch(tmp_path / "dog.jpg", tmp_path / "cat.jpg")
+    return put(tmp_path / "captions_val2014.json", annotations("dog.jpg", "cat.jpg"))
 
 
-def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """The one line that a wrong request is answered with."""
-    assert main(["prepare", *arguments]) == 2
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert printed.err.startswith("tellapart prepare: ")
-    assert printed.err.count("\n") == 1
-    return printed.err
+@pytest.fixture
+def prepare(tellapart, coco, tmp_path):
+    """Prepare the annotations: exit code, stdout, stderr, and the images of what was written."""
+
+    def run(*options, format="coco", source=coco):
+        code, out, err = tellapart("prepare", format, source, "--out", tmp_path / "data.json", *options)
+        return code, out, err, json.loads((tmp_path / "data.json").read_text())["images"]
+
+    return run
 
 
-def test_a_data_set_is_written_and_counted(coco, tmp_path, capsys):
-    out = tmp_path / "data.json"
-    assert main(["prepare", "coco", str(coco), "--out", str(out)]) == 0
-    printed = capsys.readouterr()
-    assert printed.out == f"{out}: 2 photos, 2 captions (2 val)\n"
-    assert printed.err == ""
-    assert json.loads(out.read_text())["images"][0] == {
-        "id": 0,
-        "file": "dog.jpg",
-        "split": "val",
-        "captions": ["a photo called dog.jpg"],
-    }
+def test_a_data_set_is_written_and_counted(prepare, tmp_path):
+    code, out, err, images = prepare()
+    assert (code, out, err) == (0, f"{tmp_path / 'data.json'}: 2 photos, 2 captions (2 val)\n", "")
+    assert images[0] == {"id": 0, "file": "dog.jpg", "split": "val", "captions": ["a photo called dog.jpg"]}
 
 
-def test_what_is_left_out_is_named_and_the_rest_written(coco, tmp_path, capsys):
+def test_what_is_left_out_is_named_and_the_rest_written(prepare, coco):
     content = annotations("dog.jpg", "cat.jpg")
-    del content["images"][0]["file_name"]  # type: ignore[index]
-    coco.write_text(json.dumps(content))
-    assert main(["prepare", "coco", str(coco), "--out", str(tmp_path / "data.json")]) == 1
-    printed = capsys.readouterr()
-    assert printed.err == f'{coco}: image 0: "file_name" is missing.\n'
-    assert "1 photo, 1 caption (1 val)" in printed.out
-    assert [example.id for example in examples.read(tmp_path / "data.json").examples] == [1]
+    del content["images"][0]["file_name"]
+    put(coco, content)
+    code, out, err, images = prepare()
+    assert (code, err, [image["id"] for image in images]) == (1, f'{coco}: image 0: "file_name" is missing.\n', [1])
+    assert "1 photo, 1 caption (1 val)" in out
 
 
-def test_photos_that_are_not_there_are_told_but_the_data_is_written(coco, tmp_path, capsys):
+def test_photos_that_are_not_there_are_told_in_one_line_but_the_data_is_written(prepare, coco, tmp_path):
     (tmp_path / "dog.jpg").unlink()
-    assert main(["prepare", "coco", str(coco), "--out", str(tmp_path / "data.json")]) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("1 of 2 photos cannot be found: ")
-    assert said.endswith("dog.jpg.\n")
-    assert len(examples.read(tmp_path / "data.json").examples) == 2
+    code, _, err, images = prepare()
+    assert (code, err.startswith("1 of 2 photos cannot be found: "), len(images)) == (1, True, 2)
+    assert err.endswith("dog.jpg.\n")
+    put(coco, annotations(*(f"{i}.jpg" for i in range(1000))))
+    code, _, err, _ = prepare()
+    assert (code, err.count("\n")) == (1, 1)
+    assert "1,000 of 1,000 photos cannot be found" in err
+    assert "--photos" in err
 
 
-def test_when_no_photo_is_there_the_option_for_it_is_told(coco, tmp_path, capsys):
-    names = [f"{i}.jpg" for i in range(1000)]
-    coco.write_text(json.dumps(annotations(*names)))
-    assert main(["prepare", "coco", str(coco), "--out", str(tmp_path / "data.json")]) == 1
-    said = capsys.readouterr().err
-    assert "1,000 of 1,000 photos cannot be found" in said
-    assert "--photos" in said
-    assert said.count("\n") == 1
-
-
-def test_photos_in_another_folder(coco, tmp_path, capsys):
+def test_photos_in_another_folder_and_splits_by_option_or_by_lists(prepare, tmp_path):
     (tmp_path / "album").mkdir()
     for name in ("dog.jpg", "cat.jpg"):
         (tmp_path / name).rename(tmp_path / "album" / name)
-    out = tmp_path / "data.json"
-    assert main(["prepare", "coco", str(coco), "--photos", str(tmp_path / "album"), "--out", str(out)]) == 0
-    assert json.loads(out.read_text())["images"][0]["file"] == "album/dog.jpg"
+    code, out, _, images = prepare("--photos", tmp_path / "album", "--split", "test")
+    assert (code, images[0]["file"], "(2 test)" in out) == (0, "album/dog.jpg", True)
+    lists = put(tmp_path / "karpathy_test.txt", "cat.jpg\n"), put(tmp_path / "train.txt", "dog\n")
+    code, out, _, _ = prepare("--photos", tmp_path / "album", "--split-file", *lists)
+    assert (code, "2 photos, 2 captions (1 train, 1 test)" in out) == (0, True)
 
 
-def test_a_split_for_all_photos(coco, tmp_path, capsys):
-    assert main(["prepare", "coco", str(coco), "--split", "test", "--out", str(tmp_path / "data.json")]) == 0
-    assert "(2 test)" in capsys.readouterr().out
-
-
-def test_splits_from_lists(coco, tmp_path, capsys):
-    (tmp_path / "karpathy_test.txt").write_text("cat.jpg\n")
-    (tmp_path / "train.txt").write_text("dog\n")
-    lists = [str(tmp_path / "karpathy_test.txt"), str(tmp_path / "train.txt")]
-    assert main(["prepare", "coco", str(coco), "--out", str(tmp_path / "data.json"), "--split-file", *lists]) == 0
-    assert "2 photos, 2 captions (1 train, 1 test)" in capsys.readouterr().out
-
-
-def test_a_list_whose_name_says_no_split_is_refused(coco, tmp_path, capsys):
-    (tmp_path / "interval.txt").write_text("cat.jpg\n")
-    arguments = [
-        "coco",
-        str(coco),
-        "--out",
-        str(tmp_path / "data.json"),
-        "--split-file",
-        str(tmp_path / "interval.txt"),
-    ]
-    assert "interval.txt: the name of a split file must say which split" in refused(arguments, capsys)
-
-
-def test_a_folder_of_photos(coco, tmp_path, capsys):
-    out = tmp_path / "data.json"
-    assert main(["prepare", "folder", str(tmp_path), "--out", str(out)]) == 0
-    assert "2 photos, 0 captions (2 test)" in capsys.readouterr().out
-    assert [record["file"] for record in json.loads(out.read_text())["images"]] == ["cat.jpg", "dog.jpg"]
-
-
-def test_the_source_is_never_overwritten(coco, capsys):
-    before = coco.read_bytes()
-    assert "overwrite" in refused(["coco", str(coco), "--out", str(coco)], capsys)
-    assert coco.read_bytes() == before
-
-
-def test_a_source_that_is_wrong_leaves_the_old_output(coco, tmp_path, capsys):
-    out = tmp_path / "data.json"
-    out.write_text("yesterday's")
-    coco.write_text("{")
-    refused(["coco", str(coco), "--out", str(out)], capsys)
-    assert out.read_text() == "yesterday's"
+def test_a_folder_of_photos(prepare, tmp_path):
+    code, out, _, images = prepare(format="folder", source=tmp_path)
+    assert (code, "2 photos, 0 captions (2 test)" in out) == (0, True)
+    assert [image["file"] for image in images] == ["cat.jpg", "dog.jpg"]
 
 
 @pytest.mark.parametrize(
@@ -146,25 +87,39 @@ def test_a_source_that_is_wrong_leaves_the_old_output(coco, tmp_path, capsys):
         ([], "FORMAT"),
         (["coco"], "SOURCE"),
         (["coco", "x.json"], "--out"),
-        (["cocoa", "x.json", "--out", "y.json"], "cocoa"),
-        (["coco", "x.json", "--out", "y.json", "--colour", "red"], "--colour"),
-        (["coco", "x.json", "--out", "y.json", "--split", "a", "--split-file", "b"], "--split-file"),
         (["coco", "x.json", "--out"], "--out"),
         (["vizwiz", "x.json", "--out", "y.json"], "vizwiz"),
+        (["coco", "x.json", "--out", "y.json", "--colour", "red"], "--colour"),
+        (["coco", "x.json", "--out", "y.json", "--split", "a", "--split-file", "b"], "--split-file"),
         (["folder", ".", "--out", "y.json", "--photos", "."], "--photos"),
         (["coco", "x" * 5000, "--out", "y.json"], "x"),
+        (["coco", "captions_val2014.json", "--out", "captions_val2014.json"], "overwrite"),  # never the source
+        (["coco", "broken.json", "--out", "old.json"], "broken.json: "),
+        (["coco", "captions_val2014.json", "--out", "y.json", "--split-file", "interval.txt"], "must say which split"),
     ],
     ids=str,
 )
-def test_a_wrong_request_is_answered_in_one_line(arguments, word, capsys):
-    assert word in refused(arguments, capsys)
+def test_a_wrong_request_is_answered_in_one_line_and_leaves_everything(
+    tellapart, coco, tmp_path, monkeypatch, arguments, word
+):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("broken.json", "{"), ("old.json", "yesterday's"), ("interval.txt", "cat.jpg\n")):
+        put(tmp_path / name, text)
+    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    code, out, err = tellapart("prepare", *arguments)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("tellapart prepare: ")
+    assert word in err
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_help_names_every_format_and_ends_with_an_example(capsys):
+    from tellapart.__main__ import main
+
     with pytest.raises(SystemExit) as left:
         main(["prepare", "--help"])
-    assert left.value.code == 0
     text = capsys.readouterr().out
+    assert left.value.code == 0
     assert all(f"\n  {name} " in text for name in READERS)
     assert text.rstrip().splitlines()[-1].strip().startswith("tellapart prepare ")
 
@@ -177,6 +132,7 @@ def test_a_photo_whose_name_is_not_utf_8_can_be_named_on_the_screen(tmp_path):
     assert result.returncode == 1
     assert b"caf\xe9.jpg" in result.stderr
     assert b"Traceback" not in result.stderr
+    assert len(examples.read(tmp_path / "d.json").examples) == 1
 
 
 def test_prepare_loads_neither_torch_nor_numpy_for_formats_that_need_no_photos(coco, tmp_path):
