@@ -31,7 +31,7 @@ def test_its_commands_are_taken_and_its_models_are_results_of_the_chains(tmp_pat
         if command == "train":
             request = asked(words)
             folder = words[words.index("--out") + 1]
-            names = {job.name for job in chain.jobs(request.what)} if isinstance(request.what, list) else {""}
+            names = {job.name for job in chain.jobs(request.recipe)} if isinstance(request.recipe, list) else {""}
             trained |= {f"{folder}/{name}".rstrip("/") for name in names}
         elif command == "evaluate":
             used |= {word for word in words if word.startswith("runs/")} - {"runs/features", "runs/test"}
@@ -48,7 +48,7 @@ def test_nothing_is_packed_unless_it_is_asked_for(tmp_path, monkeypatch):
 def test_another_seed_is_that_of_every_run_but_the_names_stay(tmp_path, monkeypatch):
     for command, *words in commands(tmp_path, monkeypatch, "--seed", "100"):
         if command == "train":
-            what = asked(words).what
+            what = asked(words).recipe
             seeds = (
                 {job.name: job.recipe.seed for job in chain.jobs(what) if job.recipe}
                 if type(what) is list

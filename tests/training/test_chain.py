@@ -229,7 +229,7 @@ def test_data_that_are_missing_are_found_before_the_first_stage(write, train, tm
 
 def test_seeds_without_a_mean_go_on_each_by_itself(write):
     given = [{"name": "xe", "seeds": [1, 2]}, {"name": "more", "init_from": "xe", "seeds": [2, 1]}]
-    found = chain.jobs(asked([str(write(*given))]).what)
+    found = chain.jobs(asked([str(write(*given))]).recipe)
     assert {job.name: dict(job.uses) for job in found if "more" in job.name} == {
         "more/seed2": {"xe": "xe/seed2"},
         "more/seed1": {"xe": "xe/seed1"},
@@ -262,7 +262,7 @@ def test_retrievers_of_rewards_can_be_stages(write, train, tmp_path):
 
 
 def test_the_command_line_changes_every_stage(write):
-    found = asked([str(write({"name": "a", "epochs": 9}, {"name": "b"})), "--epochs", "3"]).what
+    found = asked([str(write({"name": "a", "epochs": 9}, {"name": "b"})), "--epochs", "3"]).recipe
     assert [stage.recipe.epochs for stage in found] == [3, 3]
 
 
@@ -274,13 +274,13 @@ def test_where_a_stage_starts_the_command_line_does_not_say(write, train):
 
 def test_a_seed_on_the_command_line_moves_all_seeds_of_a_chain(write):
     given = {"name": "a"}, {"name": "b", "seeds": [1, 2]}
-    jobs = chain.jobs(asked([str(write(*given)), "--seed", "100"]).what)
+    jobs = chain.jobs(asked([str(write(*given)), "--seed", "100"]).recipe)
     assert {job.name: job.recipe.seed for job in jobs} == {"a": 100, "b/seed1": 101, "b/seed2": 102}
 
 
 def test_a_recipe_of_a_stage_stands_in_place_of_the_base_and_under_what_the_file_says(write, tmp_path):
     (tmp_path / "other.yaml").write_text("batch_size: 7\nmax_steps: 9\nlog_steps: 5\n")
-    (stage,) = asked([str(write({"name": "a", "recipe": "other", "log_steps": 6}))]).what
+    (stage,) = asked([str(write({"name": "a", "recipe": "other", "log_steps": 6}))]).recipe
     recipe = stage.recipe
     assert (recipe.batch_size, recipe.max_steps, recipe.log_steps) == (7, 2, 6)
     assert recipe.data == Recipe().data  # nothing of the file's base
@@ -296,7 +296,7 @@ def test_print_config_shows_every_stage_whole_and_can_be_run_again(write, capsys
     assert [stage["name"] for stage in shown] == ["xe", "more", "both"]
     assert set(Recipe.__dataclass_fields__) <= set(shown[0])
     (tmp_path / "shown.yaml").write_text(out)
-    assert asked([str(tmp_path / "shown.yaml")]).what == asked([str(file)]).what
+    assert asked([str(tmp_path / "shown.yaml")]).recipe == asked([str(file)]).recipe
 
 
 def test_a_tiny_chain_is_small_throughout_and_still_a_chain(write, train, tmp_path):

@@ -134,7 +134,7 @@ def test_what_a_field_names_counts_for_the_key_of_its_run(tmp_path, monkeypatch,
 )
 def test_a_stage_that_a_field_names_comes_before_and_its_folder_is_put_there(write, field, content):
     """`other_retrievers`, and the image retriever of cider_between, were neither."""
-    *_, job = chain.jobs(asked([str(write(EAR, {"name": "hears", **content}))]).what)
+    *_, job = chain.jobs(asked([str(write(EAR, {"name": "hears", **content}))]).recipe)
     assert job.uses == {"ear": "ear"}
     assert [at.name for at in references(renamed(job.recipe, {"ear": "runs/ear"}))].count("runs/ear") == 1
     with pytest.raises(UserError, match=rf"stage hears: {field}[\w.]* names the later stage ear"):
@@ -143,7 +143,7 @@ def test_a_stage_that_a_field_names_comes_before_and_its_folder_is_put_there(wri
 
 def test_what_a_run_has_no_use_for_may_have_the_name_of_a_later_stage(write):
     unused = {"objective": {"rewards": {"image_retriever": "ear", "other_retrievers": ["ear"]}}}
-    assert not chain.jobs(asked([str(write({"name": "xe", **unused}, EAR))]).what)[0].uses
+    assert not chain.jobs(asked([str(write({"name": "xe", **unused}, EAR))]).recipe)[0].uses
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_tiny_leaves_what_other_options_say(options, kept):
 
 
 def test_tiny_leaves_what_other_options_say_of_a_chain():
-    stages = asked(["album/plain", "--tiny", "--max_steps", "3"]).what
+    stages = asked(["album/plain", "--tiny", "--max_steps", "3"]).recipe
     assert {stage.recipe.max_steps for stage in stages if stage.recipe} == {3}
 
 
@@ -280,7 +280,7 @@ def test_every_cell_of_a_grid_is_a_recipe_by_its_name(write):
 
 
 def test_the_file_of_a_grid_is_a_chain_of_its_cells(write):
-    stages = asked([write("tables.yaml", **GRID), "--batch_size", "3"]).what
+    stages = asked([write("tables.yaml", **GRID), "--batch_size", "3"]).recipe
     assert [stage.name for stage in stages] == ["wide_xe", "wide_more", "narrow_xe", "narrow_more", "narrow_last"]
     assert [dict(job.uses) for job in chain.jobs(stages)][1] == {"wide_xe": "wide_xe"}
     assert {stage.recipe.batch_size for stage in stages} == {3}

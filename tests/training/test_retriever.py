@@ -17,6 +17,7 @@ from tellapart.data.examples import Example, Exclusion
 from tellapart.data.media import photos
 from tellapart.data.pairs import Pairs
 from tellapart.data.store import Stores
+from tellapart.features.sources import Sources
 from tellapart.models import retrievers
 from tellapart.retrievers import RETRIEVERS, readers
 from tellapart.training import build, data
@@ -191,7 +192,7 @@ def test_who_looks_at_photos_does_need_them(tellapart, recipe_of, tmp_path):
     )
     code, _, err = tellapart("train", recipe_of("vse"), "--out", tmp_path / "run", "--data", tmp_path / "texts.json")
     assert code == 2
-    assert "no photos with captions in the splits" in err
+    assert "none of its records can be used" in err
 
 
 # --- what is refused --------------------------------------------------------------------------------------------------
@@ -252,7 +253,7 @@ def test_photos_are_left_out_of_a_run(flags, recipe_of, tmp_path):
     unwanted = [{"id": f"x{i}", "file": record["file"]} for i, record in enumerate(content["images"][:5])]
     (tmp_path / "test.json").write_text(json.dumps({"dataset": "test", "images": unwanted}))
     recipe, _, _ = parse([str(recipe_of("text_tower")), "--data.exclude", f"[{tmp_path / 'test.json'}]"])
-    ((_, kept),), problems = data.gather(recipe, {})
+    ((_, kept),), problems = data.gather(recipe, Sources())
     assert problems == []
     assert sorted(example.id for example in kept) == list(range(5, 64))
 

@@ -27,7 +27,7 @@ from tellapart.training.checks import check
 from tellapart.training.data import learns_without_captions
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = {name: asked([name]).what for name in shipped()}
+SHIPPED = {name: asked([name]).recipe for name in shipped()}
 RECIPES = {name: what for name, what in SHIPPED.items() if isinstance(what, Recipe)}
 GRIDS = {f"{place.path.parent.name}/{place.path.stem}" for place in shipped().values() if place.cell}
 CHAINS = [name for name in SHIPPED if name not in RECIPES]
@@ -46,7 +46,7 @@ def test_every_recipe_that_ships_can_be_read_and_says_how_it_is_trained(name):
 @pytest.mark.parametrize("name", sorted({*CHAINS} - GRIDS))
 def test_stages_that_ship_start_from_stages(name):
     """A recipe starts from where its own command puts things (runs/plain_scst); in a chain, that must be a stage."""
-    for stage in asked([name]).what:
+    for stage in asked([name]).recipe:
         goes_on = name in ("objectives/switches", "album/distinctive")  # from another chain
         if stage.recipe and stage.recipe.init_from and not goes_on:
             start = re.sub(r"/seed\d+$", "", stage.recipe.init_from)  # one run of a stage
@@ -54,7 +54,7 @@ def test_stages_that_ship_start_from_stages(name):
 
 
 def test_the_chain_of_plain_makes_the_mean_of_a_quarter_cross_entropy_and_two_runs_by_cider_d():
-    *_, last = jobs(asked(["album/plain"]).what)
+    *_, last = jobs(asked(["album/plain"]).recipe)
     assert last.name == "plain"
     shares = {last.uses[model]: share / sum(last.shares.values()) for model, share in last.shares.items()}
     assert shares == {"xe": 0.25, "scst/seed0": 0.375, "scst/seed1": 0.375}
@@ -95,7 +95,7 @@ def each_choice_once(names):
     """Without the recipes all of whose choices others make as well."""
     seen = set()
     for name in names:
-        recipe = asked([name]).what
+        recipe = asked([name]).recipe
         objective = asdict(recipe.objective)
         rewards = objective.pop("rewards")
         rewards |= {key: bool(value) for key, value in rewards.items() if isinstance(value, str) and "retriever" in key}
@@ -310,7 +310,7 @@ RULES = {  # by which the weights of a run are chosen (metric, patience), and wh
 
 @pytest.mark.parametrize("name", [name for name in shipped() if name.partition("/")[0] + "/*" in RULES])
 def test_a_run_ends_with_the_weights_that_its_paper_ends_with(name):
-    what = asked([name]).what
+    what = asked([name]).recipe
     if isinstance(what, Recipe):
         rule = next(rule for names, rule in RULES.items() if fnmatchcase(name, names))
         assert (what.validation.metric, what.validation.patience) == rule
@@ -419,7 +419,7 @@ def test_settings_are_those_of_the_paper(name):
 
 @pytest.mark.parametrize("name", ["tables", "small_tables"])
 def test_stages_are_the_rows_of_the_tables(name):
-    stages = {stage.name: stage for stage in asked([f"glrg/{name}"]).what}
+    stages = {stage.name: stage for stage in asked([f"glrg/{name}"]).recipe}
     recipes = {key: stage.recipe for key, stage in stages.items()}
     assert recipes["long_range"].model["words"] == 300
     for row, streams in STREAMS.items():  # Table 2
@@ -440,7 +440,7 @@ def test_stages_are_the_rows_of_the_tables(name):
 
 # --- DiscriTune's game ---
 
-GAME = [name for name in shipped() if name.startswith("discritune/") and not name.endswith(("_xe", "/adapt"))]
+GAME = [name for name in RECIPES if name.startswith("discritune/") and not name.endswith(("_xe", "/adapt"))]
 
 
 @pytest.fixture

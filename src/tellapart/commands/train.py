@@ -6,10 +6,9 @@ import json
 import os
 import sys
 import textwrap
-from argparse import Namespace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple
 
 from capscore.errors import UserError
 from capscore.printable import print_message, print_row
@@ -33,9 +32,9 @@ _FLAGS = ("--resume", "--tiny", "--print_config", "--help")  # options without a
 
 
 class Request(NamedTuple):
-    """What the command line asks for."""
+    """The run, or chain of runs, that the command line asks for."""
 
-    what: Recipe | Chain  # one run, or a chain of them
+    recipe: Recipe | Chain
     out: Path
     resume: bool
     jobs: int
@@ -49,7 +48,7 @@ def parser() -> Parser:
         EXAMPLE,
     )
     parser.usage = "tellapart train RECIPE [--out DIR] [--resume] [--jobs N] [--data DATA.json ...] [--KEY VALUE ...]"
-    parser.add_argument("--recipe", action="append", default=[], help="the recipe; same as RECIPE alone")
+    parser.add_argument("--recipe", help="the recipe; same as RECIPE alone")
     parser.add_argument("--print_config", action="store_true", help="print the whole recipe and exit")
     parser.add_argument("--out", default="runs/latest", metavar="DIR", help="run folder (default: runs/latest)")
     parser.add_argument(
@@ -86,55 +85,39 @@ def _fields() -> str:
 def parse(arguments: list[str]) -> tuple[Recipe, Path, bool]:
     """One run: the recipe with the command line's changes, the run folder, and whether to continue the run there."""
     request = asked(arguments)
-    if not isinstance(request.what, Recipe):
+    if not isinstance(request.recipe, Recipe):
         raise UserError("this recipe has stages; a single run is needed.")
-    return request.what, request.out, request.resume
+    return request.recipe, request.out, request.resume
 
 
 def asked(arguments: list[str]) -> Request:
-    """What the command line asks for; with --print_config, it is shown and that is all."""
-    options, changes = _apart(_with_short_forms(arguments))
+    """The command line's request; with --print_config, the recipe is printed and that is all."""
+    options, changes = _apart(arguments)
     request = parser().parse_args(options)
-    read = [recipe_files.read(name) for name in request.recipe]
-    what: Recipe | Chain
-    if any(file.stages is not None or file.cells for file in read):
-        if len(read) > 1:
-            raise UserError("a recipe with stages cannot be combined with another one.")
-        what = _chain(read[0], changes, request)
+    file = recipe_files.read(request.recipe) if request.recipe else None
+    recipe: Recipe | Chain
+    if file is not None and (file.stages is not None or file.cells):
+        from tellapart.training import chain
+
+        recipe = chain.read(file, changes)
+        shown = chain.shown(recipe)
     else:
-        what = _recipe([file.content for file in read], changes, request)
-        if request.jobs > 1:
-            raise UserError("--jobs is for recipes with stages; this one is a single run.")
-    return Request(what, Path(request.out), request.resume, request.jobs)
-
-
-def _recipe(contents: list[dict[str, Any]], changes: list[tuple[str, str]], request: Namespace) -> Recipe:
-    content: dict[str, Any] = {}
-    for one in contents:
-        content = recipe_files.merged(content, one)
-    recipe = recipe_files.filled(Recipe(), content)
-    for name, text in changes:
-        recipe = recipe_files.changed(recipe, name, text)
+        recipe = recipe_files.filled(Recipe(), file.content if file else {})
+        for name, text in changes:
+            recipe = recipe_files.changed(recipe, name, text)
+        shown = recipe_files.plain(recipe)
     if request.print_config:
-        _show(recipe_files.plain(recipe))
+        print(recipe_files.dump_yaml(shown), end="")
+        sys.exit(0)
     if request.tiny:
+        from tellapart.training import chain
         from tellapart.training.build import shrink
 
-        recipe = shrink(recipe, _fields_of(changes))
-    return recipe
-
-
-def _chain(file: recipe_files.RecipeFile, changes: list[tuple[str, str]], request: Namespace) -> Chain:
-    from tellapart.training import chain as stages
-
-    chain = stages.read(file, changes)
-    if request.print_config:
-        _show(stages.shown(chain))
-    if request.tiny:
-        from tellapart.training.build import shrink
-
-        chain = stages.smaller(chain, partial(shrink, kept=_fields_of(changes)))
-    return chain
+        small = partial(shrink, kept=_fields_of(changes))
+        recipe = small(recipe) if isinstance(recipe, Recipe) else chain.smaller(recipe, small)
+    if request.jobs > 1 and isinstance(recipe, Recipe):
+        raise UserError("--jobs is for recipes with stages; this one is a single run.")
+    return Request(recipe, Path(request.out), request.resume, request.jobs)
 
 
 def _fields_of(changes: list[tuple[str, str]]) -> list[str]:
@@ -149,58 +132,46 @@ def _fields_of(changes: list[tuple[str, str]]) -> list[str]:
     return names
 
 
-def _show(values: dict[str, Any]) -> NoReturn:
-    print(recipe_files.dump_yaml(values), end="")
-    sys.exit(0)
+def _apart(arguments: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
+    """Options of the command, and those that set a field of the recipe, as names and texts.
 
-
-def _apart(words: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Options of the command, and those that set a field of the recipe, as names and values."""
-    given, options, changes = list(words), list[str](), list[tuple[str, str]]()
-    while given:
-        word = given.pop(0)
+    A bare word that is no option's value is the recipe; and `--data A B` are the files of the data.
+    """
+    words, options, changes = list(arguments), list[str](), list[tuple[str, str]]()
+    recipes, data, after_data = list[str](), list[str](), False
+    while words:
+        word = words.pop(0)
         option, joined, value = word.partition("=")
         name = option.removeprefix("--")
-        if option == name or name.split(".")[0] not in Recipe.__dataclass_fields__:
-            options.append(word)
-        elif joined:
-            changes.append((name, value))
-        elif given:
-            changes.append((name, given.pop(0)))
+        if not word.startswith("-"):
+            is_data = after_data and not word.lower().endswith(recipe_files.SUFFIXES)
+            (data if is_data else recipes).append(word)
+            continue  # --data has as many values as there are, any other option one
+        after_data = word == "--data"
+        if option == "--data":
+            data += [value] if joined else []
+        elif option.startswith("--") and name.split(".")[0] in Recipe.__dataclass_fields__:
+            if not joined and not words:
+                raise UserError(f"{option}: a value must follow.")
+            changes.append((name, value if joined else words.pop(0)))
+        elif option == "--recipe" and (joined or words):
+            recipes.append(value if joined else words.pop(0))
         else:
-            raise UserError(f"{option}: a value must follow.")
-    return options, changes
-
-
-def _with_short_forms(arguments: list[str]) -> list[str]:
-    """A bare word that is no option's value is the recipe; and `--data A B` are the files of the data."""
-    recipes, data, rest, option = list[str](), list[str](), list[str](), ""
-    for place, word in enumerate(arguments):
-        bare = not word.startswith("-")
-        named = word.lower().endswith(recipe_files.SUFFIXES)
-        if bare and (place == 0 or option == "" or (named and option == "--data")):
-            recipes.append(word)
-        elif bare and option == "--data":
-            data.append(word)
-        elif word.startswith("--data="):
-            data.append(word.removeprefix("--data="))
-        elif word != "--data":
-            rest.append(word)
-        if not bare or option != "--data":  # --data has as many values as there are, any other option one
-            option = word if word.startswith("--") and "=" not in word and word not in _FLAGS else ""
+            options.append(word)
+            if option == word != "-h" and word not in _FLAGS and words and not words[0].startswith("-"):
+                options.append(words.pop(0))
     if len(recipes) > 1:
         raise UserError(f"{recipes[1]}: this is a second recipe; a run takes one.")
-    # The recipe comes first, so that the command line has the last word.
-    given = ["--recipe", recipes[0]] if recipes else []
-    return given + rest + (["--data.files", json.dumps(data)] if data else [])
+    options += [f"--recipe={recipe}" for recipe in recipes]
+    return options, changes + ([("data.files", json.dumps(data))] if data else [])
 
 
 def main(arguments: list[str]) -> int:
     if os.environ.get("WORLD_SIZE", "1") == "1":
         request = asked(arguments)
-        if isinstance(request.what, Recipe):
-            return train(request.what, request.out, request.resume)
-        return train_chain(request.what, request)
+        if isinstance(request.recipe, Recipe):
+            return train(request.recipe, request.out, request.resume)
+        return train_chain(request.recipe, request)
 
     from tellapart.distributed import ProcessGroup, SharedError
 

@@ -34,7 +34,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
 from multiprocessing.connection import Connection, wait
@@ -344,10 +344,8 @@ def run(chain: Chain, out: Path, *, resume: bool, at_once: int = 1) -> Outcome:
             if record.is_done(job.name, keys[job.name]):
                 notice(f"{queue.title(job)}: done already.")
         _require_installed(queue)
-        if at_once == 1:
-            _run_in_turn(queue)
-        else:
-            _run_at_once(queue, at_once)
+        with _one_thread_each() if at_once > 1 else nullcontext():
+            _work(queue, at_once)
     queue.outcome.faults = queue.faults()
     return queue.outcome
 
@@ -465,14 +463,14 @@ class Queue:
         assert job.recipe is not None
         return renamed(job.recipe, {name: str(self.out / made) for name, made in job.uses.items()})
 
-    def folder(self, job: Job) -> Path:
-        return self.out / job.name
+    def log(self, job: Job) -> Path:
+        return self.out / LOGS / f"{job.name.replace('/', '-')}.txt"
 
     def average(self, job: Job) -> tuple[str, list[str]]:
         """The mean that a job is; cheap, so made here and now."""
         folders = [self.out / job.uses[name] if name in job.uses else models.find(name) for name in job.shares]
-        averaging.average(folders, self.folder(job), list(job.shares.values()))
-        return f"{self.folder(job)}: the mean of {len(folders)} models", []
+        averaging.average(folders, self.out / job.name, list(job.shares.values()))
+        return f"{self.out / job.name}: the mean of {len(folders)} models", []
 
 
 def _require_installed(queue: Queue) -> None:
@@ -486,65 +484,56 @@ def _require_installed(queue: Queue) -> None:
             raise queue.failed(job, error) from None
 
 
-def _run_in_turn(queue: Queue) -> None:
-    while ready := queue.ready(()):
-        job = ready[0]
-        resumes = queue.begin(job)
-        try:
-            if job.recipe is None:
-                queue.end(job, *queue.average(job))
+def _work(queue: Queue, at_once: int) -> None:
+    """Runs in turn here, or each in a process of its own; those under way when another one fails end as if nothing had
+    been.
+    """
+    running: dict[Connection, tuple[Job, BaseProcess]] = {}
+    failure: UserError | None = None
+    try:
+        while True:
+            ready = queue.ready(job for job, _ in running.values()) if failure is None else []
+            if ready and len(running) < at_once:
+                job = ready[0]
+                resumes = queue.begin(job)
+                if at_once > 1 and job.recipe is not None:
+                    running.update([_start(queue, job, resumes)])
+                    continue
+                try:
+                    if job.recipe is None:
+                        queue.end(job, *queue.average(job))
+                    else:
+                        queue.end(job, *_train(queue.recipe(job), queue.out / job.name, resumes))
+                except UserError as error:
+                    failure = queue.failed(job, error)
+            elif not running:
+                break
             else:
-                queue.end(job, *_train(queue.recipe(job), queue.folder(job), resumes))
-        except UserError as error:
-            raise queue.failed(job, error) from None
+                for connection in wait(list(running)):
+                    assert isinstance(connection, Connection)
+                    job, process = running.pop(connection)
+                    kind, *answer = _answer(connection, process)
+                    if kind == "done":
+                        queue.end(job, *answer)
+                        continue
+                    failed = queue.failed(job, f"{answer[0]} All that it printed is in {queue.log(job)}.")
+                    failure = failure or failed
+                    if running:
+                        names = ", ".join(other.name for other, _ in running.values())
+                        notice(f"{failed} Waiting for {names}.")
+    except BaseException:
+        _stop([process for _, process in running.values()])
+        raise
+    if failure is not None:
+        raise failure
 
 
 def _train(recipe: Recipe, out: Path, resume: bool) -> tuple[str, list[str], str]:
     """A run: what is to be printed of it, what could not be used, and what is wrong with its model."""
     outcome = build.run(recipe, out, resume=resume)
     position = outcome.position
-    return (
-        f"{out}: {position.summary(outcome.recipe)}",
-        outcome.problems,
-        position.fault(recipe.validation.metric),
-    )
-
-
-def _run_at_once(queue: Queue, most: int) -> None:
-    """Each run in a process of its own; those that are under way when another one fails end as if nothing had been."""
-    running: dict[Connection, tuple[Job, BaseProcess]] = {}
-    failure: UserError | None = None
-    with _one_thread_each():
-        try:
-            while running or (failure is None and queue.ready(())):
-                ready = queue.ready(job for job, _ in running.values()) if failure is None else []
-                for job in ready[: most - len(running)]:
-                    resumes = queue.begin(job)
-                    if job.recipe is not None:
-                        running.update([_start(queue, job, resumes)])
-                        continue
-                    try:
-                        queue.end(job, *queue.average(job))
-                    except UserError as error:
-                        failure = queue.failed(job, error)
-                    break  # what waited for it may be ready
-                else:
-                    for connection in wait(list(running)):
-                        assert isinstance(connection, Connection)
-                        job, process = running.pop(connection)
-                        kind, *answer = _answer(connection, process)
-                        if kind == "done":
-                            queue.end(job, *answer)
-                            continue
-                        failed = queue.failed(job, f"{answer[0]} All that it printed is in {_log(queue, job)}.")
-                        failure = failure or failed
-                        if running:
-                            notice(f"{failed} Waiting for {', '.join(one.name for one, _ in running.values())}.")
-        except BaseException:
-            _stop([process for _, process in running.values()])
-            raise
-    if failure is not None:
-        raise failure
+    fault = position.fault(recipe.validation.metric)
+    return f"{out}: {position.summary(outcome.recipe)}", outcome.problems, fault
 
 
 @contextmanager
@@ -560,19 +549,15 @@ def _one_thread_each() -> Iterator[None]:
 
 
 def _start(queue: Queue, job: Job, resumes: bool) -> tuple[Connection, tuple[Job, BaseProcess]]:
-    log = _log(queue, job)
+    log = queue.log(job)
     log.parent.mkdir(exist_ok=True)
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
-    arguments = (queue.recipe(job), queue.folder(job), resumes, log, sender, plugins.loaded)
+    arguments = (queue.recipe(job), queue.out / job.name, resumes, log, sender, plugins.loaded)
     process = context.Process(target=_child, args=arguments, name=job.name)
     process.start()
     sender.close()  # so that its end is seen when the process ends
     return receiver, (job, process)
-
-
-def _log(queue: Queue, job: Job) -> Path:
-    return queue.out / LOGS / f"{job.name.replace('/', '-')}.txt"
 
 
 def _child(recipe: Recipe, out: Path, resumes: bool, log: Path, answer: Connection, own_code: list[str]) -> None:
