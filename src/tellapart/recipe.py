@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from capscore.errors import UserError
 from tellapart.data.streams import REGIONS
 
 Config = TypeVar("Config")  # a dataclass
@@ -207,6 +208,36 @@ class PolicyConfig:
     chunk: CountOrNone = 0
     passes: Passes = "auto"
 
+    def check_fields(self) -> None:
+        """Refuses choices that exclude each other."""
+        where = "objective.policy"
+        if self.baseline in ("leave_one_out", "mean", "best") and self.samples + self.references < 2:
+            raise UserError(
+                f"{where}.baseline: {self.baseline} compares the captions of a photo; samples must be 2 or more."
+            )
+        if self.sampler == "greedy" and self.samples != 1:
+            raise UserError(f"{where}.samples must be 1 where captions are greedy, not {self.samples}.")
+        if self.baseline == "best" and self.top_q > self.samples + self.references:
+            raise UserError(f"{where}.top_q: a photo has {self.samples} captions, not {self.top_q}.")
+        if self.sampler == "diverse_beam" and self.samples % self.groups:
+            raise UserError(f"{where}.samples must be a multiple of groups, not {self.samples} with {self.groups}.")
+        if self.baseline == "second_sample" and self.sampler != "sample":
+            raise UserError(
+                f"{where}.baseline: a second sample is drawn where the first is; the sampler is {self.sampler}."
+            )
+        if self.mixer and (self.sampler != "sample" or self.references):
+            raise UserError(
+                f"{where}.mixer: the words after a reference's are drawn; sampler is another, or references set."
+            )
+        if self.chunk and (self.passes == "one" or self.no_repeat or self.dropout):
+            raise UserError(
+                f"{where}.chunk: captions are drawn first and then scored; passes is one, or no_repeat or dropout set."
+            )
+        if self.passes == "two" and (self.no_repeat or self.dropout):
+            raise UserError(
+                f"{where}.passes: with no_repeat or dropout, words are scored as they are drawn, in one pass."
+            )
+
 
 Frequency = Literal["count", "normalised"]
 
@@ -312,6 +343,15 @@ class ScheduledSampling:
     increase: Share = 0.05
     most: Share = 0.25
     curve: list[list[float]] = field(default_factory=list)
+
+    def check_fields(self) -> None:
+        for number, point in enumerate(self.curve):
+            after = self.curve[number - 1][0] if number else 0
+            if len(point) != 2 or not 0 <= after <= point[0] <= 1 or not 0 <= point[1] <= 1:
+                raise UserError(
+                    "objective.scheduled_sampling.curve: a point is [share of the training, chance], both from 0 to 1, "
+                    f"and points go from left to right; point {number + 1} does not."
+                )
 
 
 @dataclass
@@ -495,6 +535,36 @@ class Recipe:
     def streams(self) -> dict[str, EncoderConfig]:
         """What each stream of a captioner's input comes from."""
         return dict(self.inputs) or {REGIONS: self.encoder}
+
+    def check_fields(self) -> None:
+        """Refuses fields that exclude or need each other, as far as this file knows them."""
+        objective, policy = self.objective, self.objective.policy
+        detected = any(source.detected for source in self.streams.values())
+        if self.inputs and self.encoder != EncoderConfig():
+            raise UserError("encoder is short for inputs with the one stream regions; a recipe has one of the two.")
+        if self.retriever and self.init_from:
+            raise UserError("init_from: a retriever starts from fresh weights.")
+        if self.lora.rank and not self.init_from:
+            raise UserError("lora.rank: LoRA adapts the layers of a trained model; name it in init_from.")
+        if self.retriever and detected:
+            raise UserError("encoder.detected: a retriever goes by whole photos, not by the boxes of a detector.")
+        if self.data.views and detected:
+            raise UserError("data.views: a detector's boxes are of whole photos; views of them have none.")
+        if objective.distillation and not self.optim.ema_decay:
+            raise UserError(
+                "objective.distillation: the teacher is a running mean of the weights; give optim.ema_decay."
+            )
+        if objective.sentence_weight and objective.name != "tagging":
+            raise UserError("objective.sentence_weight: only tagging predicts sentences beside words.")
+        if objective.sentence_weight and not objective.rewards.text_retriever:
+            raise UserError("objective.rewards.text_retriever: sentence_weight needs a run of retrievers/text.")
+        objective.scheduled_sampling.check_fields()
+        if objective.name == "policy_gradient":
+            policy.check_fields()
+            if objective.rewards.balance and policy.samples + policy.references < 2:
+                raise UserError(
+                    "objective.rewards.balance goes by how much captions of a photo differ; samples must be 2 or more."
+                )
 
     @property
     def unused_fields(self) -> set[str]:

@@ -72,8 +72,8 @@ def batch(photos=3, references=2, seed=0):
     return Batch(positions, every_stream(features), tokens, tokens != PAD, torch.arange(references).repeat(photos))
 
 
-def learner(captioner, scores=None, before=None, hide_regions=0.0, **policy):
-    config, others = PolicyConfig(**policy), {"before": before, "hide_regions": hide_regions}
+def learner(captioner, scores=None, reference_policy=None, hide_regions=0.0, **policy):
+    config, others = PolicyConfig(**policy), {"reference_policy": reference_policy, "hide_regions": hide_regions}
     view = WordView(WORDS, WORDS)
     return PolicyGradient(captioner, WORDS, scores or Says(), config, max_words=5, view=view, **others)
 
@@ -293,7 +293,7 @@ def test_the_greedy_caption_of_the_baseline_is_that_of_test_time_though_samples_
 def test_hidden_regions_are_hidden_from_the_model_before_too():
     """What has not changed does not diverge, whatever the two see; and of each photo one region stays."""
     captioner, before = tiny("up_down", VOCABULARY), tiny("up_down", VOCABULARY).requires_grad_(False)
-    learn = learner(captioner, before=before, kl=0.1, hide_regions=1.0)
+    learn = learner(captioner, reference_policy=before, kl=0.1, hide_regions=1.0)
     seen = []
     encode = captioner.encode
     captioner.encode = lambda inputs: seen.append(inputs["regions"].mask) or encode(inputs)
@@ -303,7 +303,7 @@ def test_hidden_regions_are_hidden_from_the_model_before_too():
 
 def test_no_divergence_at_the_start_and_some_after():
     captioner, before = tiny("show_tell", VOCABULARY), tiny("show_tell", VOCABULARY).requires_grad_(False)
-    learn = learner(captioner, before=before, kl=0.1)
+    learn = learner(captioner, reference_policy=before, kl=0.1)
     torch.manual_seed(0)
     assert learn(batch(), START).log["kl"] == pytest.approx(0, abs=1e-6)
     with torch.no_grad():

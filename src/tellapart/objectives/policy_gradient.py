@@ -56,15 +56,15 @@ def policy_gradient(
     return sums.mean(), float(len(mask))
 
 
-def divergence(logp: Tensor, before: Tensor, mask: Tensor, reduction: Reduction = "words") -> Tensor:
-    """How far the policy has gone from where it was, in nats a word: an estimate of KL(policy || before) from samples.
+def divergence(logp: Tensor, reference_logp: Tensor, mask: Tensor, reduction: Reduction = "words") -> Tensor:
+    """KL(policy || reference policy) in nats a word, estimated from samples.
 
-    logp, before  (N, T)  of the words, by the policy and by the model before
-    reduction     the mean over all words, or over captions of the mean over their words, as the loss has it
+    logp, reference_logp  (N, T)  of the words, by the policy and by the reference policy
+    reduction             the mean over all words, or over captions of the mean over their words, as the loss has it
 
-    Schulman's third estimator, r - 1 - ln r with r = p_before / p: never negative, and with less noise than ln r.
+    Schulman's third estimator, r - 1 - ln r with r = p_reference / p: never negative, and with less noise than ln r.
     """
-    log_ratio = (before - logp).masked_fill(~mask, 0.0)
+    log_ratio = (reference_logp - logp).masked_fill(~mask, 0.0)
     each, words = log_ratio.exp() - 1 - log_ratio, mask.sum(1)
     return each.sum() / words.sum().clamp(min=1) if reduction == "words" else (each.sum(1) / words.clamp(min=1)).mean()
 
@@ -96,11 +96,11 @@ class Scores(Protocol):
 class PolicyGradient:
     """A step of a policy gradient: from a batch to a loss and a log line.
 
-    captioner  learns
-    view       sampled tokens as words, which rewards measure
-    before     the captioner as it was when training began, frozen; needed where `config.kl` is not 0
-    total      of each of some numbers, the sum over all processes
-    hide_regions  the chance of a region that the captioner does not see it in a step
+    captioner         learns
+    view              sampled tokens as words, which rewards measure
+    reference_policy  the captioner as it was when training began, frozen; needed where `config.kl` is not 0
+    total             of each of some numbers, the sum over all processes
+    hide_regions      the chance of a region that the captioner does not see it in a step
     """
 
     def __init__(
@@ -112,13 +112,13 @@ class PolicyGradient:
         *,
         max_words: int,
         view: WordView,
-        before: nn.Module | None = None,
+        reference_policy: nn.Module | None = None,
         total: Callable[[Sequence[float]], list[float]] = list,
         hide_regions: float = 0.0,
     ):
         self._module, self._words, self._scores, self._config = captioner, words, scores, config
         self._captioner: Captioner = captioner  # type: ignore[assignment]
-        self._before, self._view, self._hide_regions = before, view, hide_regions
+        self._reference_policy, self._view, self._hide_regions = reference_policy, view, hide_regions
         self._content = content_words(view.vocabulary)  # the log tells how many captions repeat one
         self._so_far, self._total = RunningMean(total), total
         self._two_passes = config.passes == "two" or (
@@ -137,11 +137,11 @@ class PolicyGradient:
             if config.whiten == "batch":
                 nothing = torch.zeros(0, 0)
                 baselines.whitened(nothing, nothing, total=self._total)
-            names = ["loss", *self._scores.names, *SampleStats._fields, *(["kl"] if self._before else [])]
+            names = ["loss", *self._scores.names, *SampleStats._fields, *(["kl"] if self._reference_policy else [])]
             return StepResult(torch.zeros((), device=batch.tokens.device), 0.0, dict.fromkeys(names, 0.0), captions=0)
         with self._mode():
-            seen = hide_some(batch.inputs, self._hide_regions)
-            memory = self._captioner.encode(seen)
+            inputs = hide_some(batch.inputs, self._hide_regions)
+            memory = self._captioner.encode(inputs)
             forced = self._forced(batch, progress)
             rollout, reference = self._roll_out(memory, forced), None
             if config.references:
@@ -165,14 +165,13 @@ class PolicyGradient:
             **line,
             **sample_stats(sampled, samples, self._content, self._view.vocabulary.eos)._asdict(),
         }
-        if self._before is not None:
-            before = self._logp_before(seen, rollout).masked_fill(~learned, 0.0)
-            gone = divergence(logp, before, learned, config.reduction)
-            loss, line["kl"] = loss + config.kl * gone, gone.item()
+        if self._reference_policy is not None:
+            kl = divergence(logp, self._reference_logp(inputs, rollout), learned, config.reduction)
+            loss, line["kl"] = loss + config.kl * kl, kl.item()
         return StepResult(loss, weight, line | {"loss": loss.item()}, captions=len(rollout.tokens))
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps beside the weights."""
+        """State that a checkpoint keeps beside the weights."""
         return {"so_far": self._so_far.state(), **{f"reward/{k}": v for k, v in self._scores.state().items()}}
 
     def restore(self, state: dict[str, Tensor]) -> None:
@@ -220,7 +219,7 @@ class PolicyGradient:
 
     def _search(self, memory: Any) -> Rollout:
         config = self._config
-        found = beam_search(
+        beams = beam_search(
             self._captioner,
             memory,
             self._rules,
@@ -229,7 +228,7 @@ class PolicyGradient:
             groups=config.groups if config.sampler == "diverse_beam" else 1,
             diversity=config.diversity,
         )
-        tokens, mask = found.tokens.flatten(0, 1), found.mask.flatten(0, 1)
+        tokens, mask = beams.tokens.flatten(0, 1), beams.mask.flatten(0, 1)
         return _unscored(tokens.masked_fill(~mask, self._words.pad), mask)
 
     def _scored(self, memory: Any, rollout: Rollout, captioner: Captioner | None = None) -> Rollout:
@@ -251,12 +250,12 @@ class PolicyGradient:
         for start in range(0, len(photos), self._config.chunk):
             some = photos[start : start + self._config.chunk]
             captions = slice(each * start, each * (start + len(some)))
-            given = select(memory, some), rollout.tokens[captions], rollout.mask[captions]
-            parts.append(checkpoint(scored, *given, use_reentrant=False))
+            part = select(memory, some), rollout.tokens[captions], rollout.mask[captions]
+            parts.append(checkpoint(scored, *part, use_reentrant=False))
         return Rollout(rollout.tokens, torch.cat(parts), rollout.mask)
 
     def _policy(self, logits: Tensor) -> Tensor:
-        """What drawn captions are drawn from."""
+        """Logits of the distribution that captions are drawn from."""
         never = torch.tensor(sorted(self._words.banned_ids), dtype=torch.long, device=logits.device)
         config = self._config
         return tempered(logits.index_fill(1, never, -torch.inf), config.temperature, config.top_k, config.top_p)
@@ -267,24 +266,24 @@ class PolicyGradient:
         tokens, mask = (
             part.view(photos, -1, part.shape[1])[:, :wanted].flatten(0, 1) for part in (batch.tokens, batch.token_mask)
         )
-        given = self._scored(memory, _unscored(tokens, mask))
-        length = max(rollout.tokens.shape[1], given.tokens.shape[1])
+        references = self._scored(memory, _unscored(tokens, mask))
+        length = max(rollout.tokens.shape[1], references.tokens.shape[1])
 
-        def together(own: Tensor, theirs: Tensor, filler: float) -> Tensor:
-            longer = [F.pad(part, (0, length - part.shape[1]), value=filler) for part in (own, theirs)]
+        def together(sampled: Tensor, referenced: Tensor, filler: float) -> Tensor:
+            longer = [F.pad(part, (0, length - part.shape[1]), value=filler) for part in (sampled, referenced)]
             return torch.cat([part.view(photos, -1, length) for part in longer], 1).flatten(0, 1)
 
         joined = Rollout(
-            together(rollout.tokens, given.tokens, self._words.pad),
-            together(rollout.logp, given.logp, 0.0),
-            together(rollout.mask, given.mask, False),
+            together(rollout.tokens, references.tokens, self._words.pad),
+            together(rollout.logp, references.logp, 0.0),
+            together(rollout.mask, references.mask, False),
         )
         which = _chosen(batch).view(photos, -1)[:, :wanted]
         none = which.new_full((photos, len(rollout.tokens) // photos), -1)
         return joined, torch.cat([none, which], 1).flatten()
 
     def _baseline(self, reward: Reward, sampled: SampledCaptions, samples: int, memory: Any, batch: Batch) -> Reward:
-        """What each caption's reward is compared with."""
+        """The reward that each caption's is compared with."""
         progress = sampled.progress
         match self._config.baseline:
             case "leave_one_out":
@@ -319,9 +318,9 @@ class PolicyGradient:
         return SampledCaptions(words.ids, words.mask, photos, reference, progress, words.texts), words.spans
 
     @torch.no_grad()
-    def _logp_before(self, seen: Inputs, rollout: Rollout) -> Tensor:
-        before: Captioner = self._before  # type: ignore[assignment]
-        return self._scored(before.encode(seen), rollout, before).logp
+    def _reference_logp(self, inputs: Inputs, rollout: Rollout) -> Tensor:
+        policy: Captioner = self._reference_policy  # type: ignore[assignment]
+        return self._scored(policy.encode(inputs), rollout, policy).logp
 
 
 class RunningMean:
@@ -331,10 +330,10 @@ class RunningMean:
         self._sum, self._count, self._total = 0.0, 0.0, total
 
     def then(self, values: Sequence[float]) -> float:
-        before = self._sum / max(self._count, 1)
+        mean = self._sum / max(self._count, 1)
         more, count = self._total([sum(values), len(values)])
         self._sum, self._count = self._sum + more, self._count + count
-        return before
+        return mean
 
     def state(self) -> Tensor:
         return torch.tensor([self._sum, self._count], dtype=torch.double)
@@ -344,7 +343,7 @@ class RunningMean:
 
 
 class SampleStats(NamedTuple):
-    """What sampled captions look like: a policy that goes astray shows it here first."""
+    """Statistics of sampled captions: a policy that goes astray shows it here first."""
 
     length: float  # words, without EOS
     unique: float  # different captions of a photo, as a share of its captions

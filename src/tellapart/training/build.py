@@ -72,24 +72,24 @@ class Outcome:
 
 def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup = SINGLE) -> Outcome:
     """Train as the recipe says, into the folder `out`: alone, or as one of the processes of a world."""
-    with ExitStack() as held:
+    with ExitStack() as stack:
         with world.together():
             check(recipe)
             if recipe.threads:
-                held.callback(torch.set_num_threads, torch.get_num_threads())  # for who called, it stays as it was
+                stack.callback(torch.set_num_threads, torch.get_num_threads())  # for who called, it stays as it was
                 torch.set_num_threads(recipe.threads)
             device = world.choose_device(recipe.device)
             dtype = world.on_main(partial(run_folder.number_type, recipe, out, resume, device))
             recipe = recipe_files.with_value(recipe, "dtype", dtype)
             prepared = prepare(recipe, device, resume=resume, world=world)
             if world.is_main:
-                held.enter_context(run_folder.held(out))
+                stack.enter_context(run_folder.held(out))
             resume = world.on_main(partial(run_folder.claim, recipe, out, resume))
             parts = OBJECTIVES[recipe.objective.name].build(recipe, prepared, out, resume, device, world)
             world.require_same("the photos and words", partial(_digest, parts))
             world.on_main(partial(run_folder.keep, recipe, out))
         if not world.is_main:
-            seed_everything(own_seed(recipe.seed, world.rank))
+            seed_everything(seed_of_process(recipe.seed, world.rank))
         position = fit(
             recipe,
             out,
@@ -117,7 +117,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
 
 @dataclass
 class Parts:
-    """What the loop needs of a captioner, a retriever or another network."""
+    """Parts of a run that differ between captioners, retrievers and other networks."""
 
     network: nn.Module
     step: Step
@@ -130,7 +130,7 @@ class Parts:
 
 
 def _digest(parts: Parts) -> str:
-    """What all processes must agree on: which photos there are, with which captions, and the sizes of the network."""
+    """A hash of what all processes must agree on: photos, captions, and the sizes of the network."""
     photos = [[str(example.id), *example.captions] for example in parts.data.examples]
     sizes = [[name, *tensor.shape] for name, tensor in parts.network.state_dict().items()]
     return hashlib.sha256(json.dumps([photos, sizes]).encode()).hexdigest()
@@ -171,8 +171,8 @@ def captioner_parts(
                 partial(_caption_weights, recipe, prepared, training, photos, tokenizer)
             )
         mean = MeanWeights(captioner, recipe.optim.ema_decay) if recipe.objective.distillation else None
-        learns = objective(recipe, captioner, tokenizer, mean)
-        return Parts(captioner, learns, judge, photos, [*prepared.problems, *failed], mean=mean)
+        learn = objective(recipe, captioner, tokenizer, mean)
+        return Parts(captioner, learn, judge, photos, [*prepared.problems, *failed], mean=mean)
     learn = policy_step(
         PolicyGradient,
         recipe,
@@ -201,20 +201,20 @@ def _require_agreement(
     recipe: Recipe, captioner: nn.Module, photos: CaptionedPhotos, tokenizer: Tokenizer, device: torch.device
 ) -> None:
     """By two captions of two photos, of any words."""
-    seen = photos.inputs(np.arange(min(2, len(photos)))).to(device)
-    words = torch.arange(4 * seen.items_count, device=device).view(-1, 2) % len(tokenizer)
+    inputs = photos.inputs(np.arange(min(2, len(photos)))).to(device)
+    words = torch.arange(4 * inputs.items_count, device=device).view(-1, 2) % len(tokenizer)
     tokens = torch.cat([torch.full((len(words), 1), tokenizer.bos, device=device), words], 1)
-    require_agreement(CAPTIONERS.named(recipe.captioner), captioner, seen, tokens)
+    require_agreement(CAPTIONERS.named(recipe.captioner), captioner, inputs, tokens)
 
 
 def _captioner(
     recipe: Recipe, prepared: Prepared, tokenizer: Tokenizer, device: torch.device
 ) -> tuple[nn.Module, dict[str, Any]]:
-    """What is trained; and what it is trained over, if that is frozen."""
+    """The network to train; and a description of the model that it is trained over, if that is frozen."""
     if prepared.base is not None:
-        over: Any = prepared.base.captioner
-        models.make_trainable(over, recipe.lora)
-        return over, models.describe_base(recipe.init_from, prepared.base, recipe.lora)
+        base: Any = prepared.base.captioner
+        models.make_trainable(base, recipe.lora)
+        return base, models.describe_base(recipe.init_from, prepared.base, recipe.lora)
     captioner = models.build_captioner(
         recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_sizes=prepared.streams.feature_sizes
     ).to(device)
@@ -240,7 +240,7 @@ def _caption_weights(
 
 
 def _examples(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> tuple[list[Any], list[Any], list[str]]:
-    """What is learned from and what the run is judged by, with features; and the photos that have none."""
+    """Training photos and those that the run is judged by, with features; and the photos that have none."""
     sources, failed = with_features(prepared.chosen, prepared.streams, Path(recipe.data.features), world)
     training = split(sources, recipe.data.train_split, recipe.data.limit)
     return training, split(sources, recipe.data.val_split, held_out(recipe)), failed
@@ -249,14 +249,14 @@ def _examples(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> tuple[
 def judges(retrievers: Sequence[Retriever], sources: Sequence[Any]) -> list[Judge]:
     """Retrievers that know the photos of these sources, by what they look like or by their references."""
     source = np.repeat(np.arange(len(sources)), [len(examples) for _, examples in sources])
-    found = []
+    judging = []
     for retriever in retrievers:
         if retriever.sees == "photos":
             photos = retriever.embed_images(pooled_of(retriever, sources))
         else:
             photos = retriever.embed_references([example.captions for _, examples in sources for example in examples])
-        found.append(Judge(retriever, photos, source))
-    return found
+        judging.append(Judge(retriever, photos, source))
+    return judging
 
 
 def retriever_parts(
@@ -293,8 +293,8 @@ def _tokenizer(
         return prepared.base.tokenizer
     if resume:
         return tokenizers.load(out)
-    own_words = isinstance(prepared.tokenizer, WordTokenizer) and not recipe.init_from
-    if prepared.tokenizer is not None and not (own_words and failed):
+    new_words = isinstance(prepared.tokenizer, WordTokenizer) and not recipe.init_from
+    if prepared.tokenizer is not None and not (new_words and failed):
         return prepared.tokenizer
     return vocabulary(recipe, [example for _, examples in training for example in examples])
 
@@ -342,7 +342,7 @@ def policy_step(
         recipe.objective.policy,
         max_words=recipe.data.max_words,
         view=view,
-        before=frozen(captioner) if recipe.objective.policy.kl else None,
+        reference_policy=frozen(captioner) if recipe.objective.policy.kl else None,
         total=world.sum,
         hide_regions=recipe.objective.hide_regions,
     )
@@ -426,6 +426,6 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def own_seed(seed: int, rank: int) -> int:
+def seed_of_process(seed: int, rank: int) -> int:
     """Of what a process draws that is not the first, such as dropout."""
     return int(np.random.SeedSequence((seed, rank)).generate_state(1)[0])

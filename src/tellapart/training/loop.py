@@ -54,15 +54,15 @@ class Position:
     """Where a run is, beside its weights: all that must survive a kill."""
 
     step: int = 0  # optimiser steps done
-    consumed: int = 0  # batches had
+    consumed: int = 0  # batches of the stream
     best: float | None = None
     best_step: int = 0
     stale: int = 0  # validations since the best
     seconds: float = 0.0
     finished: str = ""  # why, once it is
     first: dict[str, float] = field(default_factory=dict)  # the validation before the first step, where there was one
-    total: int = 0  # optimiser steps that it is to have; 0 in checkpoints from before there was this
-    collapse: str = ""  # what the watch said of the weights that are kept
+    total: int = 0  # optimiser steps that it is to have
+    collapse: str = ""  # a sentence of the watch about the weights that are kept
 
     def summary(self, recipe: Recipe) -> str:
         """How a run that is finished has ended."""
@@ -106,8 +106,7 @@ def fit(
     keeps = {**keeps, "mean": mean} if mean else keeps
     with world.together():
         if resume:
-            stored = load_checkpoint(out / "last.safetensors", model, optimizer, keeps, world.rank)
-            position = Position(**{name: value for name, value in stored.items() if name in Position.__annotations__})
+            position = Position(**load_checkpoint(out / "last.safetensors", model, optimizer, keeps, world.rank))
             stream.consumed = position.consumed
     world.share_weights(model)
     steps_per_epoch = stream.batches_per_epoch / recipe.optim.accumulate  # a step may end in the next epoch
@@ -196,21 +195,21 @@ class _Run:
         lr = learning_rate(recipe.optim, position.step, position.total, self.steps_per_epoch)
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["rate"]
-        epoch, had = position.step * recipe.optim.accumulate // self.stream.batches_per_epoch, list[AnyBatch]()
-        info = StepInfo(epoch, position.step / position.total)
+        epoch = position.step * recipe.optim.accumulate // self.stream.batches_per_epoch
+        info, batches = StepInfo(epoch, position.step / position.total), list[AnyBatch]()
         for _ in range(recipe.optim.accumulate):
-            had.append(next(self._batches).to(self.device))
+            batches.append(next(self._batches).to(self.device))
             with numerics.autocast(self.device, recipe.dtype):
-                result = step(had[-1], info)
+                result = step(batches[-1], info)
             share, line = joined(world, result)
-            suspects = had[-1:] if not math.isfinite(result.log["loss"]) else []
+            suspects = batches[-1:] if not math.isfinite(result.log["loss"]) else []
             _require_finite("loss", line["loss"], position.step + 1, suspects, self.stream, world)
             if result.loss.requires_grad:  # not where this process has nothing of the batch
                 (share * result.loss / recipe.optim.accumulate).backward()  # type: ignore[no-untyped-call]
             self.log.add(line)
         world.add_gradients(self.model)
         gradient = clip(self.model, recipe.optim.clip_norm, recipe.optim.clip_value)
-        _require_finite("gradient", gradient, position.step + 1, had, self.stream, world)
+        _require_finite("gradient", gradient, position.step + 1, batches, self.stream, world)
         self.log.add({"gradient": gradient})
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
@@ -272,15 +271,15 @@ def _longer(recipe: Recipe, position: Position, total: int, steps_per_epoch: flo
 
 
 def joined(world: ProcessGroup, result: StepResult) -> tuple[float, dict[str, float]]:
-    """What part of the batch's loss this process's is, and the log line of the whole batch."""
+    """This process's share of the batch's loss, and the log line of the whole batch."""
     captions = result.weight if result.captions is None else result.captions
 
     def over(weight: float, captions: float) -> list[float]:
-        """What each number of the line is a mean over."""
+        """The count that each number of the line is a mean over."""
         return [weight if name == "loss" else 1.0 if name in COUNTED else captions for name in result.log]
 
-    own = zip(over(result.weight, captions), result.log.values(), strict=True)
-    weight, captions, *sums = world.sum([result.weight, captions, *(count * value for count, value in own)])
+    counted = zip(over(result.weight, captions), result.log.values(), strict=True)
+    weight, captions, *sums = world.sum([result.weight, captions, *(count * value for count, value in counted)])
     means = [total / count for total, count in zip(sums, over(weight, captions), strict=True)]
     return result.weight / weight, dict(zip(result.log, means, strict=True))
 
@@ -312,13 +311,13 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         noted.append(number)
 
     try:
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not in the main thread: the caller decides how to stop
-        before = {}
+        handlers = {}
     try:
         yield lambda: bool(noted)
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
@@ -327,7 +326,7 @@ def _require_finite(
 ) -> None:
     """Stop before such a number reaches the weights, and say which photos it came from."""
     if not math.isfinite(value):
-        own = [str(stream.data.examples[photo].id) for batch in suspects for photo in batch.photos]
-        ids = [id for of_one in world.gather(own) for id in of_one]
+        here = [str(stream.data.examples[photo].id) for batch in suspects for photo in batch.photos]
+        ids = [id for of_process in world.gather(here) for id in of_process]
         photos = f"{', '.join(ids[:20])}{' ...' if len(ids) > 20 else ''}"
         raise SharedError(f"the {what} is {value} at step {step}; the batch has the photos {photos}.")

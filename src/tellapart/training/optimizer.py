@@ -84,8 +84,8 @@ class MeanWeights:
 
     def __init__(self, model: nn.Module, decay: float):
         self.decay = decay
-        self._own = {name: weight for name, weight in own_weights(model).items() if weight.is_floating_point()}
-        self._mean = {name: torch.zeros_like(weight) for name, weight in self._own.items()}
+        self._weights = {name: weight for name, weight in own_weights(model).items() if weight.is_floating_point()}
+        self._mean = {name: torch.zeros_like(weight) for name, weight in self._weights.items()}
         self._steps = torch.zeros((), dtype=torch.int64)
 
     @torch.no_grad()
@@ -95,7 +95,7 @@ class MeanWeights:
         # The mean of n steps counts (1 - decay**n) in all: dividing by that is what makes the first step count in full.
         share = (1 - self.decay) / (1 - self.decay ** int(self._steps))
         for name, mean in self._mean.items():
-            mean.lerp_(self._own[name], share)
+            mean.lerp_(self._weights[name], share)
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -112,9 +112,9 @@ class MeanWeights:
     @torch.no_grad()
     def _swap(self) -> None:
         for name, mean in self._mean.items():
-            before = self._own[name].clone()
-            self._own[name].copy_(mean)
-            mean.copy_(before)
+            weight = self._weights[name].clone()
+            self._weights[name].copy_(mean)
+            mean.copy_(weight)
 
     def state(self) -> dict[str, Tensor]:
         return {"steps": self._steps} | {f"weights/{name}": mean for name, mean in self._mean.items()}

@@ -43,12 +43,12 @@ def held(out: Path) -> Iterator[None]:
     """
     made = [folder for folder in (out, *out.parents) if not folder.exists()]
     with files.held(out, "another process is training in this folder."):
-        before = set(out.iterdir())
+        present = set(out.iterdir())
         try:
             yield
         except BaseException:
             if not _has_weights(out):
-                _remove({out / name for name in _WRITTEN} - before)
+                _remove({out / name for name in _WRITTEN} - present)
                 for folder in made:
                     with suppress(OSError):  # it is not empty
                         folder.rmdir()
@@ -59,9 +59,8 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
     """Write the recipe into the run folder, or see that it is the one that the run was started with.
 
     True if there is a checkpoint to resume.  A run that never came so far (its data were missing, say) leaves
-    nothing to keep, so the next one may take its folder, with any recipe.  What the stored recipe does not
-    mention is a setting that came with a later version: it was what it is by default.  A run may get longer: more
-    epochs or steps are no other recipe.
+    nothing to keep, so the next one may take its folder, with any recipe.  A run may get longer: more epochs or steps
+    are no other recipe.
     """
     file = out / "recipe.yaml"
     unfinished = set(out.glob(".tellapart-*.tmp"))  # what a kill left of a file that was being written
@@ -74,20 +73,19 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
     if not resume:
         raise UserError(f"{out} holds a run already; --resume continues it, another --out starts a new one.")
     try:
-        stored, now = flat(recipe_of(out)), flat(plain(recipe))
+        was, now = flat(recipe_of(out)), flat(plain(recipe))
     except UserError:
         raise UserError(f"{file} is damaged or missing; choose another --out.") from None
-    before = flat(plain(Recipe())) | stored
-    changed = [key for key in sorted(before.keys() | now.keys()) if before.get(key) != now.get(key)]
+    changed = [key for key in sorted(was.keys() | now.keys()) if was.get(key) != now.get(key)]
     for key in sorted(changed, key=_LENGTHS.__contains__):
         if key not in _LENGTHS:
             raise UserError(
-                f"{out} was started with another recipe: {key} was {before.get(key)} and is {now.get(key)} now. "
+                f"{out} was started with another recipe: {key} was {was.get(key)} and is {now.get(key)} now. "
                 "A changed recipe needs an --out of its own."
             )
-        if not _is_longer(before[key], now[key]):
+        if not _is_longer(was[key], now[key]):
             raise UserError(
-                f"{out}: {key} was {before[key]} and is {now[key]} now; a resumed run can get longer, not shorter."
+                f"{out}: {key} was {was[key]} and is {now[key]} now; a resumed run can get longer, not shorter."
             )
     _remove(unfinished)
     return True
@@ -103,8 +101,8 @@ def number_type(recipe: Recipe, out: Path, resume: bool, device: torch.device) -
     """fp32 or bf16; a run that is resumed goes on in what it was started with, unless its recipe asks for another."""
     if resume and recipe.dtype == "auto" and _has_weights(out):
         with suppress(UserError):  # `claim` will say what is wrong with the folder
-            if (before := str(recipe_of(out).get("dtype"))) in numerics.DTYPES:
-                return before
+            if (dtype := str(recipe_of(out).get("dtype"))) in numerics.DTYPES:
+                return dtype
     return numerics.choose_dtype(device, recipe.dtype)
 
 
@@ -115,9 +113,9 @@ def keep(recipe: Recipe, out: Path) -> None:
         files.replace(file, content)
 
 
-def _is_longer(before: object, now: object) -> bool:
+def _is_longer(was: object, now: object) -> bool:
     """Of limits, of which 0 is none."""
-    numbers = [limit or math.inf for limit in (before, now) if isinstance(limit, int | float)]
+    numbers = [limit or math.inf for limit in (was, now) if isinstance(limit, int | float)]
     return len(numbers) == 2 and numbers[0] <= numbers[1]
 
 
@@ -134,7 +132,7 @@ def _remove(leftovers: Iterable[Path]) -> None:
 
 
 class Stateful(Protocol):
-    """What remembers something from step to step; the same in all processes of a run."""
+    """An object with a state that lasts from step to step; the same in all processes of a run."""
 
     def state(self) -> dict[str, Tensor]: ...
 
@@ -173,8 +171,8 @@ def _write(
         tensors |= {f"{part}/{name}": tensor for name, tensor in kept.state().items()}
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer/{index}/{key}": torch.as_tensor(value) for key, value in state.items()}
-    for rank, own in enumerate(states):
-        for name, state in own.items():
+    for rank, of_process in enumerate(states):
+        for name, state in of_process.items():
             tensors[_random_name(rank, name)] = torch.frombuffer(bytearray.fromhex(state), dtype=torch.uint8)
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     files.replace(file, save_tensors(contiguous, metadata={"position": json.dumps(position)}))

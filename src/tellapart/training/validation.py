@@ -28,7 +28,7 @@ from tellapart.retrievers import Towers
 from tellapart.retrievers.retriever import Retriever
 
 FAULTS = ("Rep", "BadEnd", "Stutter", "UnusualOrder")  # measures of captions that are not right as sentences
-# What `validate` reports, with any judges
+# The names that `validate` reports, with any judges
 METRICS = ("loss", "accuracy", "CIDEr-D", "unique", "length", *FAULTS)
 LAST = "last"  # the name of a validation metric by which the last checkpoint is the best
 
@@ -49,12 +49,12 @@ def measured() -> list[str]:
 
 
 def lacks(measure: Measure) -> str:
-    """What a validation cannot give a measure; mostly nothing."""
+    """The input of a measure that a validation cannot give; mostly none."""
     return next((need for need in measure.needs if need in ("several captions", "training captions")), "")
 
 
 def reads_references(metric: str) -> bool:
-    """Whether the photos of a validation need captions by people."""
+    """True if the photos of a validation need captions by people."""
     measure = measure_of(metric)
     return "references" in measure.needs if measure else metric not in (LAST, "unique", *FAULTS)
 
@@ -81,15 +81,15 @@ def validate(
     captioner: Captioner = model  # type: ignore[assignment]
     rules = Rules.of(tokenizer, max_words=max_words)
     described = all(data.captions)
-    own = []  # of each batch its captions, and its words, loss and accuracy
+    shares = []  # of each batch its captions, and its words, loss and accuracy
     for photos in list(_chunks(len(data)))[world.rank :: world.size]:
         chosen = [_as_many(data.captions[photo]) if described else [] for photo in photos]
         batch = data.batch(photos, chosen).to(device)
         memory = captioner.encode(batch.inputs)
         best_captions = candidates(captioner, memory, tokenizer, rules, beam=beam)
         line = cross_entropy_step(captioner, batch, bos=tokenizer.bos).log if described else dict.fromkeys(_FITS, 0.0)
-        own.append(([best.text for best, *_ in best_captions], tuple(line[name] for name in _FITS)))
-    of_all = world.gather(own)
+        shares.append(([best.text for best, *_ in best_captions], tuple(line[name] for name in _FITS)))
+    of_all = world.gather(shares)
     batches = [of_all[i % world.size][i // world.size] for i in range(sum(map(len, of_all)))]
     captions = [caption for best_captions, _ in batches for caption in best_captions]
     words, loss, accuracy = torch.tensor([numbers for _, numbers in batches], dtype=torch.double).unbind(1)
@@ -110,7 +110,7 @@ def validate(
         "unique": len(set(captions)) / len(captions),
         "length": float(scored.caption_ids.lengths.mean()),
         **{name: score for fault in FAULTS for name, score in MEASURES[fault].compute(scored).corpus().items()},
-        **{f"R@1[{judge.name}]": judge.found(captions) for judge in judges},
+        **{f"R@1[{judge.name}]": judge.recall(captions) for judge in judges},
     }
 
 
@@ -141,7 +141,7 @@ class Judge:
         self.name, self._retriever, self._photos, self._source = retriever.name, retriever, photos, source
 
     @torch.inference_mode()
-    def found(self, captions: Sequence[str]) -> float:
+    def recall(self, captions: Sequence[str]) -> float:
         """R@1: the share of captions, one for each photo, that fit no other photo as well as their own."""
         embedded = self._retriever.embed_captions(captions)
         right = np.zeros(len(captions), bool)
@@ -165,7 +165,7 @@ _CAPTIONS = 1000
 @torch.inference_mode()
 def validate_retriever(retriever: Towers, data: Pairs, device: torch.device) -> dict[str, float]:
     """Caption -> photo among all photos of its data set.  All captions count alike, and so do the data sets."""
-    found = []
+    recalls_of = []
     for source in np.unique(data.source):
         photos = np.flatnonzero(data.source == source)
         numbers = [caption for photo in photos for caption in data.captions[photo]]
@@ -179,8 +179,8 @@ def validate_retriever(retriever: Towers, data: Pairs, device: torch.device) -> 
         else:
             images = _numbers(retriever.embed_images(data.images[photos].float().to(device)))
             places = np.concatenate([ranks(part, own[rows]) for rows, part in blocks(_numbers(captions), images)])
-        found.append([(places < k).mean() for k in RECALLS])
-    recalls = np.mean(found, axis=0).tolist()
+        recalls_of.append([(places < k).mean() for k in RECALLS])
+    recalls = np.mean(recalls_of, axis=0).tolist()
     return dict(zip(RETRIEVAL_METRICS, [*recalls, float(np.mean(recalls))], strict=True))
 
 
@@ -213,17 +213,17 @@ class Watch:
         return self._config.action == "stop"
 
     def check(self, first: dict[str, float], now: dict[str, float]) -> str:
-        """What looks wrong in a validation, in words; nothing: an empty string."""
+        """A sentence about what looks wrong in a validation; an empty string if nothing does."""
         if self._config.action == "off" or not first:
             return ""
-        config, found = self._config, []
+        config, signs = self._config, list[str]()
         if now["unique"] < config.unique * first["unique"] and self._rose(now["unique"], first["unique"]):
-            found.append(
+            signs.append(
                 f"{_percent(now['unique'])} of the captions are different ({_percent(first['unique'])} before)"
             )
         ratio = now["length"] / max(first["length"], 1e-9)
         if not 1 / config.length <= ratio <= config.length and self._other_length(first["length"], now["length"]):
-            found.append(f"captions have {now['length']:.1f} words ({first['length']:.1f} before)")
+            signs.append(f"captions have {now['length']:.1f} words ({first['length']:.1f} before)")
         for name, most, what in (
             ("Rep", config.repetition, "repeat a word"),
             ("BadEnd", config.ending, "break off"),
@@ -231,17 +231,17 @@ class Watch:
             ("UnusualOrder", config.unusual_order, "have an unusual order of words"),
         ):
             if now[name] > first[name] + most and self._rose(first[name], now[name]):
-                found.append(f"{_percent(now[name])} of the captions {what} ({_percent(first[name])} before)")
-        return "captions collapse: " + ", ".join(found) if found else ""
+                signs.append(f"{_percent(now[name])} of the captions {what} ({_percent(first[name])} before)")
+        return "captions collapse: " + ", ".join(signs) if signs else ""
 
     def _rose(self, before: float, now: float) -> bool:
-        """Whether a share of the captions rose by more than chance: Newcombe's interval (1998, method 10)."""
+        """True if a share of the captions rose by more than chance: Newcombe's interval (1998, method 10)."""
         low, _ = wilson(now, self._photos)
         _, high = wilson(before, self._photos)
         return now - before > math.hypot(now - low, high - before)
 
     def _other_length(self, before: float, now: float) -> bool:
-        """Whether the mean length changed by more than chance.
+        """True if the mean length changed by more than chance.
 
         Lengths of captions vary less than a Poisson number does: as if they did as much is to be careful.
         """
