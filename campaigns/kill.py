@@ -248,9 +248,9 @@ class _Events:
         self.synced: dict[int, int] = {}  # inode -> size that is safe
 
     def watch(self) -> None:
-        from capscore import files
+        from tellapart import journals
 
-        fsync, append = os.fsync, files.append
+        fsync, append = os.fsync, journals.append
 
         def noted_fsync(handle: int) -> None:
             self._happens("fsync", self._root)
@@ -262,7 +262,7 @@ class _Events:
             self._happens(f"append {path}", str(path), data)
             append(path, data, **how)
 
-        os.fsync, files.append = noted_fsync, noted_append
+        os.fsync, journals.append = noted_fsync, noted_append
         sys.addaudithook(self._hook)
 
     def _hook(self, name: str, given: tuple[Any, ...]) -> None:
@@ -341,7 +341,7 @@ def _replace_in_place() -> None:
         os.fsync(handle)
         return handle
 
-    files._replaced = in_place
+    files.replace_open = in_place
 
 
 def _no_fsync() -> None:
@@ -357,18 +357,18 @@ def _no_fsync() -> None:
 
 def _journal_first() -> None:
     """A store says that it has rows before it has them."""
-    from capscore import files
+    from tellapart import journals
     from tellapart.data.store import Store
 
     usual = Store.append
 
     def journal_first(self: Any, tensors: Any, entries: Any) -> None:
-        later, append = list[tuple[Path, bytes]](), files.append
-        files.append = lambda path, data: later.append((path, data))
+        later, append = list[tuple[Path, bytes]](), journals.append
+        journals.append = lambda path, data: later.append((path, data))
         try:
             usual(self, tensors, entries)
         finally:
-            files.append = append
+            journals.append = append
         for path, data in reversed(later):
             append(path, data)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent / "src" / "tellapart"
 # Each line may import itself and the lines above it.
 ORDER = (
-    "errors version telemetry paths parallel numerics hub html plugins distributed",
+    "errors version journals telemetry paths parallel numerics hub html plugins distributed",
     "onnx recipe_files databases web",
     "data",
     "recipe_ranges recipe_policy recipe recipe_files recipe_files",

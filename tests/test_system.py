@@ -7,6 +7,7 @@ import pytest
 
 from capscore import files, system
 from capscore.errors import UserError
+from tellapart import journals
 
 HOLD = """
 import os, sys
@@ -31,7 +32,10 @@ def held_by_another(tmp_path):
 
 def test_a_folder_that_another_process_holds_is_refused(held_by_another):
     assert system.HAS_LOCKS
-    with pytest.raises(UserError, match="a training runs here"), files.held(held_by_another, "a training runs here."):
+    with (
+        pytest.raises(UserError, match="a training runs here"),
+        journals.held(held_by_another, "a training runs here."),
+    ):
         pass
 
 
@@ -41,7 +45,7 @@ def test_without_locks_work_goes_on_and_nothing_of_others_is_removed(held_by_ano
     monkeypatch.setattr(system, "lock", lambda handle, wait: None)
     unfinished = held_by_another / ".tellapart-0123456789ab.tmp"
     unfinished.write_bytes(b"half")
-    with files.held(held_by_another, "a training runs here."):
+    with journals.held(held_by_another, "a training runs here."):
         files.replace(held_by_another / "log.txt", b"new")
     assert (held_by_another / "log.txt").read_bytes() == b"new"
     assert unfinished.read_bytes() == b"half"
@@ -50,7 +54,7 @@ def test_without_locks_work_goes_on_and_nothing_of_others_is_removed(held_by_ano
 def test_with_locks_what_a_killed_process_left_is_removed(tmp_path):
     unfinished = tmp_path / ".tellapart-0123456789ab.tmp"
     unfinished.write_bytes(b"half")
-    with files.held(tmp_path, "busy"):
+    with journals.held(tmp_path, "busy"):
         assert not unfinished.exists()
 
 

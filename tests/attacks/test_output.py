@@ -14,6 +14,7 @@ from PIL import Image
 
 from capscore import caption_files, files
 from capscore.errors import UserError
+from tellapart import journals
 from tellapart.desk.captions_file import CaptionsFile
 
 STEERING = ("\x1b", "\x07", "\x9b", "\r", "\u202e", "\u2066", "\u2028")
@@ -335,7 +336,7 @@ files.replace(Path(sys.argv[1]), b"new")
 
 def test_two_processes_that_replace_one_file_do_not_take_each_others_for_leftovers(tmp_path):
     code = "import sys; from pathlib import Path; from capscore import files\n"
-    code += "for _ in range(200): files._remove_leftovers.cache_clear(); files.replace(Path(sys.argv[1]), b'x' * 1000)"
+    code += "for _ in range(200): files.remove_leftovers.cache_clear(); files.replace(Path(sys.argv[1]), b'x' * 1000)"
     running = [subprocess.Popen([sys.executable, "-c", code, tmp_path / "x"]) for _ in range(3)]
     assert [process.wait(timeout=120) for process in running] == [0, 0, 0]
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
@@ -350,7 +351,7 @@ def test_a_full_disk_leaves_no_part_of_a_row(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files.os, "fsync", refuse)
     with pytest.raises(UserError, match="No space left on device"):
-        files.append(journal, b"a row that does not fit\n")
+        journals.append(journal, b"a row that does not fit\n")
     assert journal.read_bytes() == b"before\n"
 
 

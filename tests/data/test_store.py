@@ -8,8 +8,8 @@ import threading
 import pytest
 import torch
 
-from capscore import files
 from capscore.errors import UserError
+from tellapart import journals
 from tellapart.data.store import Array, Store
 
 MANIFEST = {"format": 1, "encoder": {"name": "eye", "sizes": (2, 3)}}
@@ -79,8 +79,8 @@ def test_a_later_row_of_the_same_id_counts(filled, open_store):
 
 def test_numbers_are_there_before_the_lines_that_say_so(open_store, monkeypatch):
     written = []
-    append = files.append
-    monkeypatch.setattr(files, "append", lambda file, data: (written.append(file.name), append(file, data)))
+    append = journals.append
+    monkeypatch.setattr(journals, "append", lambda file, data: (written.append(file.name), append(file, data)))
     store = open_store()
     with store.writing():
         store.append(numbers(1, seed=0), entries("a"))

@@ -15,6 +15,7 @@ from attacks import photos as attacks
 from capscore import files
 from capscore.errors import UserError
 from support.stores import feature_store, store_folder
+from tellapart import journals
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
 from tellapart.encoders.encoder import Encoder
@@ -201,7 +202,7 @@ def test_when_the_disk_is_full_what_is_there_stays_valid_and_the_next_run_goes_o
 
 def test_when_the_disk_is_full_in_the_middle_of_the_lines_the_next_run_goes_on(cache, monkeypatch):
     """Two lines and a half were written."""
-    examples, append = cache.album(5), files.append
+    examples, append = cache.album(5), journals.append
 
     def full(path, data):
         if path.name != "rows.jsonl":
@@ -210,7 +211,7 @@ def test_when_the_disk_is_full_in_the_middle_of_the_lines_the_next_run_goes_on(c
         append(path, b"".join(lines[:2]) + lines[2][:20])
         raise UserError(f"{path}: the disk is full.")
 
-    monkeypatch.setattr(files, "append", full)
+    monkeypatch.setattr(journals, "append", full)
     with pytest.raises(UserError, match="the disk is full"):
         cache.fill(examples)
     monkeypatch.undo()

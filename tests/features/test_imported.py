@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from capscore import files
 from capscore.errors import UserError
 from support import region_archives as archives
+from tellapart import journals
 from tellapart.captioners.transformer import TINY
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
@@ -169,7 +169,7 @@ def test_an_import_that_was_killed_goes_on(tmp_path, start_tellapart, tellapart)
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    there = len(files.read_lines(store / "rows.jsonl"))
+    there = len(journals.read_lines(store / "rows.jsonl"))
     assert 0 < there < 600
     code, out, _ = tellapart(*arguments)
     assert (code, out) == (0, f"{store}: {600 - there} photos added, {there} were there\n")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 PROGRAM = """
 import os, pathlib, signal, sys
-from capscore import files
+from tellapart import journals
 from tellapart.__main__ import main
 
-where, left, share, append = pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), files.append
+where, left, share, append = pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3]), journals.append
 
 def append_or_die(path, data, **how):
     global left
@@ -20,7 +20,7 @@ def append_or_die(path, data, **how):
     append(path, data[: int(share * len(data))], **how)
     os.kill(os.getpid(), signal.SIGKILL)
 
-files.append = append_or_die
+journals.append = append_or_die
 main(sys.argv[4:])
 """
 

@@ -22,7 +22,7 @@ import torch
 from capscore import files
 from capscore.errors import UserError
 from capscore.objects import CLASSES
-from tellapart import models, recipe_files
+from tellapart import journals, models, recipe_files
 from tellapart.adapting import photos as photo_files
 from tellapart.adapting import verdict
 from tellapart.adapting.photos import HELD_OUT, TRAIN, Name, Photos
@@ -193,7 +193,7 @@ class _Adapting:
         request = self._request(photos)
         if (done := _claim(self.out, request)) is not None:
             return done
-        with files.held(self.work, "another process adapts a model in this folder."):
+        with journals.held(self.work, "another process adapts a model in this folder."):
             files.replace(self.out / OUTCOME, _json({"format": _FORMAT, "request": request}))
             try:
                 recipe, usable, problems = self._prepare(photos, where)

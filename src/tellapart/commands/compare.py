@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from capscore import files
 from capscore.errors import UserError
 from capscore.printable import print_message, print_row
+from tellapart import journals
 from tellapart.commands.arguments import Parser, add_attention, check_attention, positive
 
 _PHOTOS = 200
@@ -71,7 +71,7 @@ def main(arguments: list[str]) -> int:
         print(f"\nwhere the recipes differ\n{compare.text_table(differences, names, width)}")
     findings = compare.Findings(runs, evaluations)
     if request.out:
-        with files.held(request.out, "another comparison writes here; wait, or name another folder."):
+        with journals.held(request.out, "another comparison writes here; wait, or name another folder."):
             compare.analyse(
                 findings,
                 request.out,

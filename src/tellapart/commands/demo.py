@@ -50,8 +50,7 @@ def main(arguments: list[str]) -> int:
     out: Path = request.out
     _make(out)  # before the work, so that a folder that cannot be does not cost it
 
-    from capscore import files
-    from tellapart import album, retrievers
+    from tellapart import album, journals, retrievers
     from tellapart.evaluation import models as rows
     from tellapart.evaluation import report, table
     from tellapart.evaluation.captions import Captioners
@@ -59,7 +58,7 @@ def main(arguments: list[str]) -> int:
     from tellapart.models.retrievers import load
 
     began = time.monotonic()
-    with files.held(out, "another demo writes here; wait, or name another folder."):
+    with journals.held(out, "another demo writes here; wait, or name another folder."):
         (split,) = rows.splits([str(album.HERE / "album.json")], "test")
         listening = [load(name) for name in retrievers.EMBEDDED]
         reader, left_out = text_reader(listening, "auto")

@@ -25,6 +25,7 @@ from torch import Tensor
 from capscore import files
 from capscore.errors import UserError
 from capscore.progress import notice
+from tellapart import journals
 from tellapart.data.examples import Example
 from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import Tokenizer
@@ -73,7 +74,7 @@ class Store:
     def _read_journal(self) -> None:
         file = self.folder / "rows.jsonl"
         try:
-            lines = files.read_lines(file)
+            lines = journals.read_lines(file)
         except OSError as error:
             raise UserError(f"{file}: the file cannot be read ({error.strerror}).") from None
         self.lines: dict[str, dict[str, Any]] = {}
@@ -114,12 +115,12 @@ class Store:
     def append(self, tensors: Sequence[Tensor], entries: list[dict[str, Any]]) -> None:
         """Add rows: first their numbers, then, once those are safe, the lines that say so."""
         for file, array, tensor in zip(self._files(), self.arrays.values(), tensors, strict=True):
-            files.append(file, tensor.to("cpu", _NUMBERS[array.number][1]).numpy().tobytes())
+            journals.append(file, tensor.to("cpu", _NUMBERS[array.number][1]).numpy().tobytes())
         for entry in entries:
             entry["row"] = self.rows
             self.rows += 1
             self.lines[str(entry["id"])] = entry
-        files.append(self.folder / "rows.jsonl", "".join(json.dumps(entry) + "\n" for entry in entries).encode())
+        journals.append(self.folder / "rows.jsonl", "".join(json.dumps(entry) + "\n" for entry in entries).encode())
         self._maps = {}
 
     @contextmanager
@@ -129,7 +130,7 @@ class Store:
         wait  for another process that fills it; without, it is refused
         """
         busy = "another process is filling this store"
-        with files.held(self.folder, f"{busy}{'; waiting for it' if wait else ''}.", notice if wait else None):
+        with journals.held(self.folder, f"{busy}{'; waiting for it' if wait else ''}.", notice if wait else None):
             self._read_journal()  # again: another process may have added to it before we held the lock
             self._cut_off_rest()
             yield
@@ -139,7 +140,7 @@ class Store:
         sizes[self.folder / "rows.jsonl"] = self._journal_bytes
         for file, size in sizes.items():
             try:
-                with files.appending(file) as handle:
+                with journals.appending(file) as handle:
                     handle.truncate(size)
             except OSError as error:
                 raise UserError(f"{file}: the file cannot be written ({error.strerror}).") from None

@@ -36,6 +36,7 @@ from capscore import files, tables
 from capscore.errors import UserError
 from capscore.printable import print_message
 from capscore.tables import BrokenLine, are_slips, json_rows, reason_of
+from tellapart import journals
 from tellapart.data.items import Input
 
 # "file" and "caption", "logprob", "key" (and "captions", or "look_alikes", "gap"), or "file" and "error"; "id" where
@@ -84,7 +85,7 @@ class CaptionsFile:
         self._cut_off = b""
         self._broken: list[BrokenLine] = []
         self.rejected = 0  # lines that were put aside while this wrote
-        self._held: files.HeldFile | None = None
+        self._held: journals.HeldFile | None = None
         self.rows = self._read()
 
     @property
@@ -95,7 +96,7 @@ class CaptionsFile:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Only one process may add rows."""
-        with files.held_file(self.path, "another process writes to this file.", by_user=True) as self._held:
+        with journals.held_file(self.path, "another process writes to this file.", by_user=True) as self._held:
             try:
                 self.keep(self.read_again())  # another process may have added to it before we held it
                 yield
@@ -117,7 +118,7 @@ class CaptionsFile:
 
     def append(self, rows: Iterable[Row]) -> None:
         rows = list(rows)
-        files.append(self.path, b"".join(map(self._line, rows)), by_user=True)
+        journals.append(self.path, b"".join(map(self._line, rows)), by_user=True)
         self.rows += rows
 
     def read_again(self) -> list[Row]:
@@ -128,7 +129,7 @@ class CaptionsFile:
             lines.append((self._cut_off, "the last line breaks off"))
         for line, reason in lines:
             aside = self.path.with_name(f"{self.path.name}.rejected")
-            files.append(aside, line + b"\n")
+            journals.append(aside, line + b"\n")
             print_message(f"{self.path}: {reason}; it was put aside in {aside}")
         self.rejected += len(self._broken)
         return rows

@@ -23,6 +23,7 @@ from typing import Any, Literal, NamedTuple
 
 from capscore import files
 from capscore.errors import UserError
+from tellapart import journals
 from tellapart.data.examples import places
 from tellapart.data.media import clips
 from tellapart.data.media.formats import RAW_SUFFIXES
@@ -313,14 +314,14 @@ class Journal:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        with files.held_file(self.path, "another process writes these captions.") as held:
+        with journals.held_file(self.path, "another process writes these captions.") as held:
             whole = b"".join(line + b"\n" for line in self.read())
             if self.path.stat().st_size != len(whole):  # a kill cut off the last line, before its change was made
                 held.replace(whole)
             yield
 
     def read(self) -> list[bytes]:
-        lines = files.read_lines(self.path)
+        lines = journals.read_lines(self.path)
         self.changes = [self._change(line, number) for number, line in enumerate(lines, start=1)]
         self._written = {(str(change.file), change.after) for change in self.changes}
         return lines
@@ -334,7 +335,7 @@ class Journal:
         back, after = [] if before is None else xmp.inverse(before, merged.edits), merged.data
         time = None if before is None else file.stat().st_mtime_ns
         change = Change(file, None if before is None else _sha256(before), _sha256(after), back, time, merged.replaced)
-        files.append(self.path, change.line())
+        journals.append(self.path, change.line())
         self.changes.append(change)
         self._written.add((str(file), change.after))
         files.replace(file, after)

@@ -16,6 +16,7 @@ from capscore import caption_files, files
 from capscore.errors import UserError
 from capscore.progress import Progress
 from capscore.tables import json_rows
+from tellapart import journals
 from tellapart.captioning.captioner import PhotoCaptioner, load
 from tellapart.data.examples import Example
 from tellapart.data.items import Unusable
@@ -104,7 +105,7 @@ def kept_or_made(captioner: PhotoCaptioner, search: Search, photos: Sequence[Exa
     file.parent.mkdir(parents=True, exist_ok=True)
     ids = {str(photo.file): photo.id for photo in photos}
     wanted = {name: _key(captioner, search, name) for name in ids}
-    with files.held_file(file, "another process writes to this file.") as held:
+    with journals.held_file(file, "another process writes to this file.") as held:
         kept = {row["file"]: row for row in read_kept(file) if row.get("key") == wanted.get(row["file"])}
         held.replace(b"".join(map(_line, kept.values())))
         todo = [name for name in wanted if name not in kept]
@@ -112,7 +113,7 @@ def kept_or_made(captioner: PhotoCaptioner, search: Search, photos: Sequence[Exa
             failed = Unusable(bar.message)
             for batch in batched(captioner.caption(todo, search=search), _SAVED_TOGETHER):
                 made = [one.row() | {"id": ids[one.file], "key": wanted[one.file]} for one in batch if not one.error]
-                files.append(file, b"".join(map(_line, made)))
+                journals.append(file, b"".join(map(_line, made)))
                 kept |= {row["file"]: row for row in made}
                 for one in batch:
                     if one.error:

@@ -16,6 +16,7 @@ from capscore import files, scoring
 from capscore.caption_files import TrainingCaptions
 from capscore.errors import UserError
 from capscore.objects import CLASSES
+from tellapart import journals
 from tellapart.detectors import load as load_detector
 from tellapart.detectors.detector import Detector
 from tellapart.evaluation import grid as run
@@ -219,7 +220,7 @@ def _texts(given: Name | Sequence[Name], what: str) -> list[str]:
 def _folder(out: Name | None) -> Iterator[Path]:
     """Where captions are kept: the folder of the results, for this process alone, or one that is gone afterwards."""
     if out:
-        with files.held(Path(out), "another evaluation writes here; wait, or name another folder."):
+        with journals.held(Path(out), "another evaluation writes here; wait, or name another folder."):
             yield Path(out)
     else:
         with tempfile.TemporaryDirectory(prefix="tellapart-") as folder:

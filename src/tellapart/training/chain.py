@@ -45,7 +45,7 @@ from typing import Any
 from capscore import files
 from capscore.errors import UserError
 from capscore.progress import notice
-from tellapart import album, hub, models, plugins, recipe_files, retrievers
+from tellapart import album, hub, journals, models, plugins, recipe_files, retrievers
 from tellapart.encoders import bundled_files
 from tellapart.models import averaging
 from tellapart.recipe import Recipe, Reference, references, renamed
@@ -337,7 +337,7 @@ def run(chain: Chain, out: Path, *, resume: bool, at_once: int = 1) -> Outcome:
     """
     listed = jobs(chain)
     keys = keys_of(listed)
-    with files.held(out, "another process is training in this folder."):
+    with journals.held(out, "another process is training in this folder."):
         record = Record(out, resume)
         queue = Queue(listed, keys, record, out, len(chain))
         for job in listed:
@@ -564,7 +564,7 @@ def _child(recipe: Recipe, out: Path, resumes: bool, log: Path, answer: Connecti
     """One run, in a process of its own.  It stops when the process that started it is gone."""
     os.setpgrp()  # Ctrl-C is for the process that started it, which ends it in good order
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with files.appending(log) as file:
+    with journals.appending(log) as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     try:

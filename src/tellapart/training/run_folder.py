@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from capscore import files
 from capscore.errors import UserError
-from tellapart import models, numerics, recipe_files
+from tellapart import journals, models, numerics, recipe_files
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.models import own_weights, put_weights, read_tensors
 from tellapart.recipe import Recipe
@@ -42,7 +42,7 @@ def held(out: Path) -> Iterator[None]:
     it.  What was there before stays.
     """
     made = [folder for folder in (out, *out.parents) if not folder.exists()]
-    with files.held(out, "another process is training in this folder."):
+    with journals.held(out, "another process is training in this folder."):
         present = set(out.iterdir())
         try:
             yield
@@ -244,7 +244,7 @@ class Log:
 
     def _cut(self, file: Path, after: int) -> None:
         kept = []
-        for number, line in enumerate(files.read_lines(file), 1):
+        for number, line in enumerate(journals.read_lines(file), 1):
             try:
                 if json.loads(line)["step"] <= after:
                     kept.append(line)
@@ -263,7 +263,7 @@ class Log:
         if words := self._values.get("words"):
             line["words_per_second"] = sum(words) / (time.monotonic() - self._since)
         if self.file is not None:
-            files.append(self.file, (json.dumps(line | more) + "\n").encode())
+            journals.append(self.file, (json.dumps(line | more) + "\n").encode())
         self._values.clear()
         self._since = time.monotonic()
 
@@ -275,7 +275,7 @@ def curves(file: Path) -> tuple[Curves, Curves, int]:
     validations: Curves = defaultdict(list)
     training: Curves = defaultdict(list)
     step = -1
-    for number, text in enumerate(files.read_lines(file), 1):
+    for number, text in enumerate(journals.read_lines(file), 1):
         try:
             line = json.loads(text)
             step = line["step"]

@@ -154,11 +154,6 @@ def type_of(value: Any) -> str:
     return names.get(type(value), "a number")
 
 
-def read_lines(path: Path) -> list[bytes]:
-    """The whole lines of a journal; a last one without its newline was cut off by a kill and does not count."""
-    return read_bytes(path).split(b"\n")[:-1] if path.exists() else []
-
-
 def replace(path: Path, data: bytes, *, by_user: bool = False) -> None:
     """Put new contents in a file's place in one step: a reader sees the old ones or the new ones, never a part.
 
@@ -167,10 +162,10 @@ def replace(path: Path, data: bytes, *, by_user: bool = False) -> None:
     by_user  the user gave the name: a link there is theirs, and stays one.  In the place of a file that we name
              ourselves a link is refused, as whoever made the folder may have put it there.
     """
-    os.close(_replaced(path, data, by_user))
+    os.close(replace_open(path, data, by_user))
 
 
-def _replaced(path: Path, data: bytes, by_user: bool) -> int:
+def replace_open(path: Path, data: bytes, by_user: bool) -> int:
     """The same; returns the new file, open and locked."""
     if by_user:
         target = real(path)
@@ -184,7 +179,7 @@ def _replaced(path: Path, data: bytes, by_user: bool) -> int:
         if target.exists() and not target.is_file():  # a rename would put a plain file where a device was
             raise UserError(f"{path}: this is not a regular file.")
         target.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(target.parent)
+        remove_leftovers(target.parent)
         with _unfinished(target.parent) as (unfinished, file):  # beside it: a rename stays on one disk
             if target.exists():
                 system.copy_attributes(target, file.fileno())
@@ -204,13 +199,12 @@ def refuse_link(path: Path) -> None:
         raise UserError(f"{path}: this is a link, and a file that tellapart names itself is not written through one.")
 
 
-def refuse_shared(path: Path) -> None:
+def refuse_shared(path: Path, status: os.stat_result | None = None) -> None:
     """Refuse a file with several names: after a replacement the others would still be the old file."""
-    with suppress(OSError):  # there is none, or none can have this name: the attempt to write says so
-        _refuse_shared(path, path.stat())
-
-
-def _refuse_shared(path: Path, status: os.stat_result) -> None:
+    try:
+        status = status or path.stat()
+    except OSError:  # there is none, or none can have this name: the attempt to write says so
+        return
     if stat.S_ISREG(status.st_mode) and status.st_nlink > 1:
         raise UserError(
             f"{path}: the file has {status.st_nlink} names (hard links), of which only this one would change; copy it "
@@ -227,7 +221,7 @@ def _unfinished(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
             try:
                 with suppress(OSError):  # some file systems know no locks
                     system.lock(file.fileno(), wait=True)
-                if _is_at(file.fileno(), path):  # or another process took it for a leftover before it was locked
+                if is_at(file.fileno(), path):  # or another process took it for a leftover before it was locked
                     yield path, file
                     return
             finally:  # after a failure or Ctrl-C; after success there is nothing left to remove
@@ -236,7 +230,7 @@ def _unfinished(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 
 @cache  # once in a process: what it leaves itself, it removes itself
-def _remove_leftovers(folder: Path) -> None:
+def remove_leftovers(folder: Path) -> None:
     """What killed processes left of files that they were writing; a living one holds a lock on its own."""
     if not system.HAS_LOCKS:  # then it is unknown who is still writing
         return
@@ -255,143 +249,13 @@ def _remove_leftover(path: Path) -> None:
     try:
         if os.fstat(handle).st_uid == system.user():
             system.lock(handle, wait=False)
-            if _is_at(handle, path):
+            if is_at(handle, path):
                 path.unlink()
     finally:
         os.close(handle)
 
 
-@contextmanager
-def appending(path: Path, *, by_user: bool = False) -> Iterator[io.FileIO]:
-    """A file that is added to, made if need be.  OSErrors are the caller's."""
-    if not by_user:
-        refuse_link(path)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | system.CLOEXEC | system.BINARY
-    with os.fdopen(os.open(path, flags | _nofollow(by_user), 0o666), "ab", buffering=0) as file:
-        yield file
-
-
-def _nofollow(by_user: bool) -> int:
-    return 0 if by_user else system.NOFOLLOW
-
-
-def append(path: Path, data: bytes, *, by_user: bool = False) -> None:
-    """Add to a journal, all or nothing, and wait until it is on the disk."""
-    try:
-        with appending(path, by_user=by_user) as file:
-            size = file.seek(0, os.SEEK_END)
-            try:
-                rest = memoryview(data)
-                while rest:
-                    rest = rest[file.write(rest) :]
-                os.fsync(file.fileno())
-            except BaseException:  # a full disk, or Ctrl-C: what we wrote of it, and nothing else, is taken back
-                file.truncate(size)
-                raise
-    except OSError as error:
-        raise UserError(
-            f"{path}: the file cannot be written ({error.strerror}); what was written stays valid, and the same "
-            "command continues from there."
-        ) from None
-
-
-@contextmanager
-def held(folder: Path, busy: str, wait: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Hold a folder, made if need be, for this process alone; `busy` says what another one does that holds it.
-
-    The lock is on the folder itself and goes with the process, however that ends.
-
-    wait  is called with that message before this process waits; without it a folder that is held is refused
-    """
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is not a folder.")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY) if system.HAS_LOCKS else None  # Windows opens no folders
-    except OSError as error:
-        raise UserError(f"{folder}: the folder cannot be made or opened ({error.strerror}).") from None
-    try:
-        if handle is not None:
-            _lock(handle, f"{folder}: {busy}", wait)
-        _remove_leftovers(folder)
-        yield
-    finally:
-        if handle is not None:
-            os.close(handle)
-
-
-class HeldFile:
-    """A file that only this process adds to or replaces, until it is let go."""
-
-    def __init__(self, path: Path, busy: str, by_user: bool):
-        self.path, self._by_user, self._made = path, by_user, not os.path.lexists(path)
-        while True:
-            self._handle = _open(path, by_user)
-            try:
-                _lock(self._handle, f"{path}: {busy}")
-                if _is_at(self._handle, real(path)):  # or another file has taken its place, and is not ours to remove
-                    return
-                os.close(self._handle)
-            except BaseException:
-                os.close(self._handle)
-                raise
-
-    def replace(self, data: bytes) -> None:
-        before, self._handle = self._handle, _replaced(self.path, data, self._by_user)
-        os.close(before)
-
-    def release(self) -> None:
-        """A file that was made and that nothing was put into is gone again."""
-        with suppress(OSError):
-            if self._made and self.path.stat().st_size == 0:
-                self.path.unlink()
-        os.close(self._handle)
-
-
-@contextmanager
-def held_file(path: Path, busy: str, *, by_user: bool = False) -> Iterator[HeldFile]:
-    """The same for a file, made if need be."""
-    file = HeldFile(path, busy, by_user)
-    try:
-        yield file
-    finally:
-        file.release()
-
-
-def _open(path: Path, by_user: bool) -> int:
-    if not by_user:
-        refuse_link(path)
-    flags = os.O_RDWR | os.O_CREAT | system.NONBLOCK | system.BINARY | _nofollow(by_user)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(real(path).parent)
-        handle = os.open(path, flags, 0o666)
-    except OSError as error:
-        raise UserError(f"{path}: the file cannot be written ({error.strerror}).") from None
-    try:
-        status = os.fstat(handle)
-        if not stat.S_ISREG(status.st_mode):
-            raise UserError(f"{path}: this is not a regular file.")  # a pipe or a device cannot be read and added to
-        if by_user:
-            _refuse_shared(path, status)
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
-
-
-def _lock(handle: int, busy: str, wait: Callable[[str], None] | None = None) -> None:
-    """Goes with the process, or when the file is closed."""
-    try:
-        system.lock(handle, wait=False)
-    except OSError:
-        if wait is None:
-            raise UserError(busy) from None
-        wait(busy)
-        system.lock(handle, wait=True)
-
-
-def _is_at(handle: int, path: Path) -> bool:
+def is_at(handle: int, path: Path) -> bool:
     """Whether the open file is still the one of that name."""
     try:
         return os.path.samestat(os.fstat(handle), path.lstat())
