@@ -40,7 +40,7 @@ from tellapart.recipe import Recipe
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Remembers
 from tellapart.training.build import policy_step, seed_everything
-from tellapart.training.data import Chosen, choose, sources_of
+from tellapart.training.preparation import Selection, select, sources_of
 
 BATCHES = 5  # whose median is reported, after one that pays for setting up
 TOTAL = "whole step"
@@ -183,7 +183,7 @@ def _parts(
     """The step, the captioner that it trains, and its batches."""
     recipe, config = run.recipe, models.read_config(run.folder, "captioner")
     tokenizer = models.load_tokenizer(run.folder, config.settings)
-    chosen, _ = choose(recipe, takes=("photos", "clips"))
+    chosen, _ = select(recipe, takes=("photos", "clips"))
     sources, cached = _sources(recipe, chosen, device)
     data = CaptionedPhotos(sources, tokenizer, recipe.data.max_words)
     sizes = {name: store.shape[1] for name, store in sources[0][0].items()}
@@ -218,7 +218,7 @@ def _parts(
 
 
 def _sources(
-    recipe: Recipe, chosen: Sequence[Chosen], device: torch.device
+    recipe: Recipe, chosen: Sequence[Selection], device: torch.device
 ) -> tuple[list[tuple[Stores, list[Example]]], bool]:
     """Training photos with features, data set by data set: those that are kept; where none are, noise for as many as
     are needed.

@@ -23,7 +23,7 @@ from tellapart.features.importing import bring_in
 from tellapart.features.sources import Imported, grid_boxes, regions_of
 from tellapart.models.sources import of_model
 from tellapart.recipe import EncoderConfig
-from tellapart.training.data import sources_of
+from tellapart.training.preparation import sources_of
 
 CPU = torch.device("cpu")
 COUNTS = {"11": 3, "12": 1, "13": 5}  # regions of each photo

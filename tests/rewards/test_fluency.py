@@ -17,7 +17,7 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.recipe import DataConfig, Recipe, RewardsConfig
 from tellapart.rewards import SampledCaptions, registry
 from tellapart.rewards.language_model import Fluency, coco, learned, readable
-from tellapart.training.data import not_learned_from
+from tellapart.training.preparation import not_learned_from
 from test_kneser_ney import TOY, by_definition, known, padded
 
 HERE = Path(__file__).parents[1]

@@ -19,7 +19,7 @@ from tellapart.features.sources import Encoded, Imported, Sources
 from tellapart.recipe import EncoderConfig, Recipe
 from tellapart.training import checks, run_folder
 from tellapart.training.build import run
-from tellapart.training.data import gather, split, views
+from tellapart.training.preparation import gather, split, views
 from tellapart.training.validation import METRICS, validate
 
 

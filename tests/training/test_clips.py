@@ -15,7 +15,7 @@ from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.training.build import run
-from tellapart.training.data import choose, gather, sources_of, visits
+from tellapart.training.preparation import gather, select, sources_of, visits
 
 COLOURS = {"red": (200, 30, 30), "blue": (30, 30, 200), "green": (30, 160, 30)}
 PAIRS = list(itertools.combinations(COLOURS, 2))
@@ -140,6 +140,6 @@ def test_a_data_set_that_is_repeated_must_be_there(world):
 
 def test_repeated_items_come_as_often(world):
     asked, _ = recipe(world, "out", ("photo", "clip"), "--data.repeat={clip: 3}")
-    chosen, _ = choose(asked, takes=("photos", "clips"))
+    chosen, _ = select(asked, takes=("photos", "clips"))
     examples = [example for one in chosen for example in one.training]
-    assert visits(asked, chosen, examples).tolist() == [0, 1, 2, 3, 4, 5, 5, 5, 6, 6, 6]
+    assert visits(asked.data.repeat, chosen, examples).tolist() == [0, 1, 2, 3, 4, 5, 5, 5, 6, 6, 6]

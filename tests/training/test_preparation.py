@@ -18,8 +18,7 @@ from tellapart.rewards.context import RewardContext
 from tellapart.rewards.registry import REWARDS, needs_of
 from tellapart.rewards.words import WordView
 from tellapart.training.build import run
-from tellapart.training.data import gather, sources_of, split
-from tellapart.training.preparation import _require_buildable
+from tellapart.training.preparation import _require_buildable, gather, sources_of, split
 
 TAGGING = ["--objective.name", "tagging", "--validation.metric", "mAP", "--model", '{"words": 12}']
 POLICY = ("--objective.name", "policy_gradient")

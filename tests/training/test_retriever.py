@@ -20,7 +20,7 @@ from tellapart.data.store import Stores
 from tellapart.features.sources import Sources
 from tellapart.models import retrievers
 from tellapart.retrievers import RETRIEVERS, readers
-from tellapart.training import build, data
+from tellapart.training import build, preparation
 from tellapart.training.validation import validate_retriever as validate
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 180, 40), "blue": (30, 50, 220), "yellow": (240, 220, 40)}
@@ -253,7 +253,7 @@ def test_photos_are_left_out_of_a_run(flags, recipe_of, tmp_path):
     unwanted = [{"id": f"x{i}", "file": record["file"]} for i, record in enumerate(content["images"][:5])]
     (tmp_path / "test.json").write_text(json.dumps({"dataset": "test", "images": unwanted}))
     recipe, _, _ = parse([str(recipe_of("text_tower")), "--data.exclude", f"[{tmp_path / 'test.json'}]"])
-    ((_, kept),), problems = data.gather(recipe, Sources())
+    ((_, kept),), problems = preparation.gather(recipe, Sources())
     assert problems == []
     assert sorted(example.id for example in kept) == list(range(5, 64))
 

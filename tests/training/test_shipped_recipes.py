@@ -24,7 +24,7 @@ from tellapart.recipe_files import flat, plain, shipped
 from tellapart.training.build import run, shrink
 from tellapart.training.chain import jobs
 from tellapart.training.checks import check
-from tellapart.training.data import learns_without_captions
+from tellapart.training.preparation import learns_without_captions
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = {name: asked([name]).recipe for name in shipped()}

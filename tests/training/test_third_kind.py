@@ -13,8 +13,8 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.objectives import StepResult
 from tellapart.training.build import Parts, run, seed_everything
-from tellapart.training.data import split, with_features
 from tellapart.training.objectives import OBJECTIVES, Objective
+from tellapart.training.preparation import split, with_features
 
 
 class Tagger(torch.nn.Module):
@@ -30,7 +30,7 @@ class Tagger(torch.nn.Module):
 
 
 def parts(recipe, prepared, out, resume, device, world):
-    sources, failed = with_features(prepared.chosen, prepared.streams, out.parent / "features", world)
+    sources, failed = with_features(prepared.selections, prepared.streams, out.parent / "features", world)
     training, held_out = (split(sources, name, 0) for name in ("train", "val"))
     texts = [text for _, examples in training for example in examples for text in example.captions]
     words = WordTokenizer.build(texts, 2)

@@ -50,8 +50,8 @@ from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards.preference import LEAST, Decision, learn
 from tellapart.training import build, run_folder
 from tellapart.training.checks import check
-from tellapart.training.data import choose, sources_of, split, views, with_features
 from tellapart.training.loop import Position
+from tellapart.training.preparation import select, sources_of, split, views, with_features
 
 RECIPE = "discritune/adapt"
 JUDGE = "judge"
@@ -255,7 +255,7 @@ class _Adapting:
             Sources({REGIONS: Encoded(encoder)}) if encoder is not None else sources_of(recipe, self.captioner.device)
         )
         every = replace(recipe, validation=replace(recipe.validation, photos=0))
-        chosen, _ = choose(every, takes=streams.takes)
+        chosen, _ = select(every, takes=streams.takes)
         root = Path(recipe.data.features)
         sources, problems = with_features(chosen, streams, root)
         if any(example.split == TRAIN for _, examples in sources for example in examples):
@@ -388,12 +388,12 @@ def _claim(out: Path, request: Mapping[str, Any]) -> Adapted | None:
     file = out / OUTCOME
     if not files.is_file(file):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise UserError(f"{out} is not empty and holds no adapted model; choose another --out.")
+            raise UserError(f"{out} is not empty and holds no adapted model; select another --out.")
         (out / "work").mkdir(parents=True)
         return None
     outcome = files.read_json(file)
     if outcome.get("format") != _FORMAT or outcome.get("request") != request:
-        raise UserError(f"{out} was made with other photos, another model or other settings; choose another --out.")
+        raise UserError(f"{out} was made with other photos, another model or other settings; select another --out.")
     if "kept" not in outcome:
         (out / "work").mkdir(exist_ok=True)
         return None

@@ -41,7 +41,7 @@ from tellapart.models.sources import attributes
 from tellapart.numerics import choose_device
 from tellapart.parallel import batched, ordered_map
 from tellapart.recipe import EncoderConfig
-from tellapart.training.data import in_split
+from tellapart.training.preparation import in_split
 from tellapart.training.tagging import mentions
 
 PROBE, CHANCE = "linear probe", "chance"

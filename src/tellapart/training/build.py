@@ -43,20 +43,22 @@ from tellapart.rewards.words import WordView
 from tellapart.taggers import TAGGERS
 from tellapart.training import run_folder
 from tellapart.training.checks import check
-from tellapart.training.data import (
+from tellapart.training.loop import Position, Step, Validate, fit
+from tellapart.training.objectives import OBJECTIVES
+from tellapart.training.optimizer import MeanWeights, chance_of_own_words
+from tellapart.training.preparation import (
+    Prepared,
     Source,
     held_out,
     not_learned_from,
+    prepare,
     split,
     use_vocabulary,
     views,
     visits,
+    vocabulary,
     with_features,
 )
-from tellapart.training.loop import Position, Step, Validate, fit
-from tellapart.training.objectives import OBJECTIVES
-from tellapart.training.optimizer import MeanWeights, chance_of_own_words
-from tellapart.training.preparation import Prepared, prepare, vocabulary
 from tellapart.training.run_folder import Stateful
 from tellapart.training.validation import Judge, Watch, validate, validate_retriever
 
@@ -103,7 +105,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
                 recipe.seed,
                 share=(world.rank, world.size),
                 by_length=recipe.data.by_length,
-                visits=visits(recipe, prepared.chosen, parts.data.examples),
+                visits=visits(recipe.data.repeat, prepared.selections, parts.data.examples),
             ),
             device=device,
             resume=resume,
@@ -149,7 +151,7 @@ def captioner_parts(
     if world.is_main:
         models.describe(out, recipe.captioner, captioner, tokenizer, streams.identities, base=base)
         carry(streams.parts, out)
-    others = views(recipe.data.views, streams, Path(recipe.data.features), prepared.chosen, training, world)
+    others = views(recipe.data.views, streams, Path(recipe.data.features), prepared.selections, training, world)
     photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words, others)
     if prepared.base is None and len(photos):
         _require_agreement(recipe, captioner, photos, tokenizer, device)
@@ -180,7 +182,7 @@ def captioner_parts(
         tokenizer,
         training,
         photos,
-        names=[one.name for one in prepared.chosen],
+        names=[one.name for one in prepared.selections],
         features=Path(recipe.data.features),
         device=device,
         world=world,
@@ -241,7 +243,7 @@ def _caption_weights(
 
 def _examples(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> tuple[list[Any], list[Any], list[str]]:
     """Training photos and those that the run is judged by, with features; and the photos that have none."""
-    sources, failed = with_features(prepared.chosen, prepared.streams, Path(recipe.data.features), world)
+    sources, failed = with_features(prepared.selections, prepared.streams, Path(recipe.data.features), world)
     training = split(sources, recipe.data.train_split, recipe.data.limit)
     return training, split(sources, recipe.data.val_split, held_out(recipe)), failed
 

@@ -35,9 +35,8 @@ from tellapart.taggers import TAGGERS
 from tellapart.taggers.clip_tagger import ClipTagger
 from tellapart.taggers.tagger import SPECIALS, Tagger, TaggerConfig, cropped, sentence_loss, tagging_loss
 from tellapart.training.build import Parts, seed_everything
-from tellapart.training.data import Chosen, held_out, split, views, with_features
 from tellapart.training.objectives import OBJECTIVES
-from tellapart.training.preparation import Prepared
+from tellapart.training.preparation import Prepared, Selection, held_out, split, views, with_features
 
 _BATCH = 64
 ReadPhotos = Callable[
@@ -76,11 +75,11 @@ class PixelStore(Store):
 @dataclass
 class TaggedBatch:
     photos: NDArray[np.int64]  # (B,) positions in the data
-    seen: Stream | Tensor  # regions; or pixels (B, S, S, 3) where the encoder is tuned
+    inputs: Stream | Tensor  # regions; or pixels (B, S, S, 3) where the encoder is tuned
     has: Tensor  # (B, W) 1 where a caption has the word
 
     def to(self, device: torch.device) -> TaggedBatch:
-        return TaggedBatch(self.photos, self.seen.to(device), self.has.to(device))
+        return TaggedBatch(self.photos, self.inputs.to(device), self.has.to(device))
 
 
 class TaggedPhotos:
@@ -115,12 +114,12 @@ def frequent_words(captions: Iterable[str], most: int, min_count: int) -> WordTo
 
 def mentions(captions: Sequence[Sequence[str]], tokenizer: WordTokenizer) -> NDArray[np.int16]:
     """How many captions of each photo have each word, (P, W)."""
-    found = np.zeros((len(captions), len(tokenizer) - SPECIALS), np.int16)
-    for row, of_photo in zip(found, captions, strict=True):
+    counts = np.zeros((len(captions), len(tokenizer) - SPECIALS), np.int16)
+    for row, of_photo in zip(counts, captions, strict=True):
         for text in of_photo:
             tokens = np.unique(np.array(tokenizer.encode(text), np.int64))
             row[tokens[tokens >= SPECIALS] - SPECIALS] += 1
-    return found
+    return counts
 
 
 def tagger_parts(
@@ -135,7 +134,7 @@ def tagger_parts(
     if resume:
         tokenizer = WordTokenizer.load(out)
     else:
-        texts = (text for one in prepared.chosen for example in one.training for text in example.captions)
+        texts = (text for part in prepared.selections for example in part.training for text in example.captions)
         most = int(settings.get("words", 0) or TAGGERS[name].load()[1].words)
         tokenizer = frequent_words(texts, most, recipe.data.min_count)
     sizes = {"vocab_size": len(tokenizer), **models.stream_sizes(prepared.streams.feature_sizes)}
@@ -167,7 +166,7 @@ def tagger_parts(
 
 
 def _words(network: Tagger | ClipTagger, batch: TaggedBatch, info: StepInfo) -> StepResult:
-    loss = tagging_loss(network(batch.seen), batch.has)
+    loss = tagging_loss(network(batch.inputs), batch.has)
     return StepResult(loss, float(len(batch.photos)), {"loss": loss.item()})
 
 
@@ -175,15 +174,15 @@ def _words_and_sentences(
     network: Tagger, sentences: Tensor, scale: float, weight: float, batch: TaggedBatch, info: StepInfo
 ) -> StepResult:
     """Words, and the photo's captions found among those of all training photos, `sentences` (P, E)."""
-    rows, own = network.rows(batch.seen), torch.from_numpy(batch.photos).to(sentences.device)
+    rows, photos = network.rows(batch.inputs), torch.from_numpy(batch.photos).to(sentences.device)
     words = tagging_loss(network.words(rows), batch.has)
-    found = sentence_loss(network.sentences(rows), sentences, own, scale)
-    log = {"loss": words.item(), "sentences": found.item()}
-    return StepResult(words + weight * found, float(len(batch.photos)), log)
+    whole = sentence_loss(network.sentences(rows), sentences, photos, scale)
+    log = {"loss": words.item(), "sentences": whole.item()}
+    return StepResult(words + weight * whole, float(len(batch.photos)), log)
 
 
 _Read = tuple[tuple[list[Example], list[Example]], tuple[ReadPhotos, ReadPhotos], int, list[str]]
-# of training and validation: examples, how they are seen; then R, and what could not be used
+# of training and validation: examples, readers of photos; then R, and the problems
 
 
 def _regions(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> _Read:
@@ -191,13 +190,13 @@ def _regions(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> _Read:
     if list(prepared.streams) != [REGIONS]:
         raise UserError("inputs: a tagger takes the stream regions alone.")
     root = Path(recipe.data.features)
-    sources, failed = with_features(prepared.chosen, prepared.streams, root, world)
+    sources, failed = with_features(prepared.selections, prepared.streams, root, world)
     parts = (
         split(sources, recipe.data.train_split, recipe.data.limit),
         split(sources, recipe.data.val_split, held_out(recipe)),
     )
     nothing = WordTokenizer([])  # captions are not read here
-    others = views(recipe.data.views, prepared.streams, root, prepared.chosen, parts[0], world)
+    others = views(recipe.data.views, prepared.streams, root, prepared.selections, parts[0], world)
     training = CaptionedPhotos(parts[0], nothing, 1, others)
     judged_by = CaptionedPhotos(parts[1], nothing, 1)
 
@@ -213,16 +212,16 @@ def _pixels(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> _Read:
     _tunable(recipe)
     size, least = recipe.encoder.image_size, float(recipe.model.get("crop", TaggerConfig.crop))
     stores, failed = list[PixelStore](), list[str]()
-    for one in prepared.chosen:
-        store = PixelStore(Path(recipe.data.features), one.name, size)
-        missing = world.sequentially(partial(store.add, [*one.training, *one.held_out], size))
-        failed += [f"{one.file}: image {id_}: {reason}" for id_, reason in missing.items()]
-        stores.append(PixelStore(Path(recipe.data.features), one.name, size))  # with what another process has added
+    for selection in prepared.selections:
+        store = PixelStore(Path(recipe.data.features), selection.name, size)
+        missing = world.sequentially(partial(store.add, [*selection.training, *selection.held_out], size))
+        failed += [f"{selection.file}: image {id_}: {reason}" for id_, reason in missing.items()]
+        stores.append(PixelStore(Path(recipe.data.features), selection.name, size))  # with another process's rows
 
-    def of(chosen: Callable[[Chosen], list[Example]], crops: bool) -> tuple[list[Example], ReadPhotos]:
+    def of(chosen: Callable[[Selection], list[Example]], crops: bool) -> tuple[list[Example], ReadPhotos]:
         usable = [
             (number, example)
-            for number, (one, store) in enumerate(zip(prepared.chosen, stores, strict=True))
+            for number, (one, store) in enumerate(zip(prepared.selections, stores, strict=True))
             for example in chosen(one)
             if str(example.id) in store.lines
         ]
@@ -241,7 +240,7 @@ def _pixels(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> _Read:
 
         return [example for _, example in usable], read
 
-    training, judged_by = of(lambda one: one.training, True), of(lambda one: one.held_out, False)
+    training, judged_by = of(lambda part: part.training, True), of(lambda part: part.held_out, False)
     cells = (-(-size // STRIDE)) ** 2
     return (training[0], judged_by[0]), (training[1], judged_by[1]), cells, failed
 
@@ -260,7 +259,7 @@ def validate(network: Tagger | ClipTagger, data: TaggedPhotos, device: torch.dev
     probability, loss = [], 0.0
     for start in range(0, len(data), _BATCH):
         batch = data.batch(np.arange(start, min(start + _BATCH, len(data)))).to(device)
-        absent = network(batch.seen)
+        absent = network(batch.inputs)
         loss += float(tagging_loss(absent, batch.has)) * len(batch.photos)
         probability.append(-torch.expm1(-absent.double()).cpu())
     scores = torch.cat(probability).numpy()
