@@ -134,9 +134,9 @@ def test_people_are_scored_by_their_first_caption_and_retrieved_by_all(tmp_path,
     rest = {str(i): record["captions"][1:] for i, record in enumerate(records)}
     expected = scoring.score(first, rest, metrics="CIDEr-D,BLEU")
     assert {name: found.scores["human"][name] for name in expected} == pytest.approx(expected)
-    assert len(found.rows["human"].found["word"].own) == 36
+    assert len(found.rows["human"].retrieved["word"].targets) == 36
     # two references name thing and place, the third only the thing: there are two cats and two dogs among the twelve
-    ranks = found.rows["human"].found["word"].ranks.reshape(12, 3)
+    ranks = found.rows["human"].retrieved["word"].ranks.reshape(12, 3)
     assert (ranks[:, :2] == 0).all()
     assert found.scores["human"]["R@1[word]"] == pytest.approx((ranks == 0).mean(1).mean())
     assert (ranks[:, 2] > 0).any()
@@ -176,13 +176,13 @@ def test_photos_that_somebody_did_not_caption_are_distractors_for_all(data, grid
     found = grid(data, {"exact": exact, "partial": partial, "vague": vague})
     assert found.measured == list(range(2, 12))
     for row in found.rows.values():
-        assert row.found["word"].own.tolist() == found.measured
+        assert row.retrieved["word"].targets.tolist() == found.measured
         assert all((measure.rows[:2] == 0).all() for measure in row.statistics)
-        assert row.found["word"].best.shape == (10, 12)
+        assert row.retrieved["word"].best.shape == (10, 12)
     assert found.scores["exact"] == found.scores["partial"]
     # photo 10 shows a cat, as photo 0 does, which nobody is asked for and which still is mistaken for it
-    assert found.rows["vague"].found["word"].ranks[8] >= 0
-    assert {0, 10} == set(found.rows["vague"].found["word"].best[8, :2].tolist())
+    assert found.rows["vague"].retrieved["word"].ranks[8] >= 0
+    assert {0, 10} == set(found.rows["vague"].retrieved["word"].best[8, :2].tolist())
 
 
 def test_who_said_nothing_is_no_row(data, grid):
@@ -198,7 +198,7 @@ def test_models_that_speak_of_different_photos_cannot_be_compared(data, grid):
 
 def test_captions_without_words_are_wrong_by_every_measure_and_no_score_is_nan(data, grid):
     found = grid(data, {"empty": dict.fromkeys(range(12), "")}, retrievers=("word", "judge"))
-    assert (found.rows["empty"].found["judge"].ranks == 11).all()
+    assert (found.rows["empty"].retrieved["judge"].ranks == 11).all()
     scores = found.scores["empty"]
     assert all(np.isfinite(list(scores.values())))
     wrong = {"UniCap": pytest.approx(1 / 12), "UnusualOrder": 1}  # nobody says nothing

@@ -62,7 +62,7 @@ def found_from(similarity, own):
     nothing = np.zeros(len(own), np.float32)
     flags = nothing.astype(bool)
     ranks = retrieval.ranks(similarity, own)
-    return retrieval.Found(own, ranks, flags[:, None], flags[:, None], flags, nothing, nothing, best, scores)
+    return retrieval.Retrieved(own, ranks, flags[:, None], flags[:, None], flags, nothing, nothing, best, scores)
 
 
 @given(st.integers(0, 10**6))

@@ -455,7 +455,7 @@ def _changes(ours: dict[int, int], theirs: dict[int, int]) -> list[int]:
 
 def places_of(row: Row) -> Places:
     """By text to text too, where it was measured."""
-    ranks = {retriever: (by.own, by.ranks) for retriever, by in row.found.items()}
+    ranks = {retriever: (by.targets, by.ranks) for retriever, by in row.retrieved.items()}
     if row.read is not None:
         ranks = {_BY_TEXT: row.read, **ranks}
     places = {}

@@ -39,7 +39,7 @@ from tellapart.detectors.detector import IOU, Detector
 from tellapart.evaluation.models import ModelCaptions, Split
 from tellapart.features.pooled import pooled_features
 from tellapart.metrics import objects, retrieval
-from tellapart.metrics.retrieval import Found, Gallery, Name
+from tellapart.metrics.retrieval import Gallery, Name, Retrieved
 from tellapart.neighbours import mining
 from tellapart.neighbours.groups import Photo, Rule
 from tellapart.parallel import batched, ordered_map
@@ -80,7 +80,7 @@ class Row(Figures):
     """One model."""
 
     captions: ModelCaptions
-    found: dict[str, Found]  # by each retriever that sees photos
+    retrieved: dict[str, Retrieved]  # by each retriever that sees photos
     read: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None  # text to text: whose captions, and their ranks
 
 
@@ -274,8 +274,8 @@ def _add_retrieval(row: Row, photo_retriever: PhotoRetriever, measured: list[int
     retriever, gallery = photo_retriever.retriever, photo_retriever.gallery
     photo_of, texts = queries(row.captions, measured)
     vectors, what = embed_captions(retriever, texts), f"{row.captions.model.name} by {retriever.name}"
-    row.found[retriever.name] = retrieval.find(vectors, photo_of, gallery, what)
-    statistics, lacks = retrieval.measured(row.found[retriever.name], gallery, retriever.name)
+    row.retrieved[retriever.name] = retrieval.find(vectors, photo_of, gallery, what)
+    statistics, lacks = retrieval.measured(row.retrieved[retriever.name], gallery, retriever.name)
     near_duplicates = photo_retriever.near_duplicates
     depends: dict[retrieval.Kind, str] = {
         "R": "",

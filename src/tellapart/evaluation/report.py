@@ -168,8 +168,8 @@ def _recall(grid: Grid) -> Markup:
     for by in grid.retrievers if first else ():
         series = []
         for colour, line in enumerate(grid.lines):
-            runs = [grid.rows[name].found[by] for name in grid.runs.get(line, [line])]
-            scores = [recalls(run.ranks, run.own, count, "R", by, at=first).corpus().values() for run in runs]
+            runs = [grid.rows[name].retrieved[by] for name in grid.runs.get(line, [line])]
+            scores = [recalls(run.ranks, run.targets, count, "R", by, at=first).corpus().values() for run in runs]
             means = (100 * sum(values) / len(runs) for values in zip(*scores, strict=True))
             series.append(Series(line, list(enumerate(means)), colour))
         charts[by] = plots.lines(f"% of photos among the first K by {by}", series, x="K", words=list(map(str, first)))
@@ -201,9 +201,9 @@ def identified_by_one(grid: Grid, name: str, other: str, by: str) -> list[tuple[
     that the other's picks."""
     firsts = {}
     for row in (name, other):
-        found = grid.rows[row].found[by]
-        photos, first = np.unique(found.own, return_index=True)
-        picked = found.best[first, 0]  # the own photo stands behind those that tie with it
+        of_row = grid.rows[row].retrieved[by]
+        photos, first = np.unique(of_row.targets, return_index=True)
+        picked = of_row.best[first, 0]  # the own photo stands behind those that tie with it
         firsts[row] = dict(zip(photos.tolist(), picked.tolist(), strict=True))
     return [
         (photo, firsts[other][photo])

@@ -10,6 +10,7 @@ millionth: every reader then finds the ranks that we found.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from string import punctuation
 from urllib.parse import quote
@@ -17,7 +18,7 @@ from urllib.parse import quote
 import numpy as np
 
 from tellapart.evaluation.grid import Grid
-from tellapart.metrics.retrieval import Found, Numbers
+from tellapart.metrics.retrieval import Numbers, Retrieved
 
 _STEP = 1e-6
 _SAFE = punctuation.replace("%", "")
@@ -33,10 +34,10 @@ def file_name(text: str) -> str:
     return quote(text, safe=" @[]()+,=", errors="surrogatepass")
 
 
-def run_lines(found: Found, ids: Sequence[str], tag: str) -> Iterator[str]:
+def run_lines(retrieved: Retrieved, ids: Sequence[str], tag: str) -> Iterator[str]:
     """The lines of a run; `ids` are of all photos."""
     names = [word(id) for id in ids]
-    for qid, photos, scores in zip(query_ids(found.own, ids), found.best, found.scores, strict=True):
+    for qid, photos, scores in zip(query_ids(retrieved.targets, ids), retrieved.best, retrieved.scores, strict=True):
         millionths = np.round(scores.astype(np.float64) / _STEP).astype(np.int64)
         down = np.arange(len(millionths))
         strict = np.minimum.accumulate(millionths + down) - down  # each at least one below the last
@@ -44,8 +45,8 @@ def run_lines(found: Found, ids: Sequence[str], tag: str) -> Iterator[str]:
             yield f"{qid} Q0 {names[photo]} {rank} {score:.6f} {word(tag)}\n"
 
 
-def qrels_lines(own: Numbers, ids: Sequence[str]) -> Iterator[str]:
-    for qid, photo in zip(query_ids(own, ids), own.tolist(), strict=True):
+def qrels_lines(targets: Numbers, ids: Sequence[str]) -> Iterator[str]:
+    for qid, photo in zip(query_ids(targets, ids), targets.tolist(), strict=True):
         yield f"{qid} 0 {word(ids[photo])} 1\n"
 
 
@@ -58,17 +59,17 @@ def of_grid(grid: Grid) -> Iterator[tuple[str, Iterator[str]]]:
     yield f"{data}.qrels", qrels_lines(np.array(grid.measured, np.int64), ids)
     for name, row in grid.rows.items():
         model = f"{data}.{file_name(name)}"
-        for retriever, found in row.found.items():
-            yield f"{model}.{file_name(retriever)}.run", run_lines(found, ids, f"{name}.{retriever}")
-        if row.captions.of_people and row.found:
-            yield f"{model}.qrels", qrels_lines(next(iter(row.found.values())).own, ids)
+        for retriever, retrieved in row.retrieved.items():
+            yield f"{model}.{file_name(retriever)}.run", run_lines(retrieved, ids, f"{name}.{retriever}")
+        if row.captions.of_people and row.retrieved:
+            yield f"{model}.qrels", qrels_lines(next(iter(row.retrieved.values())).targets, ids)
 
 
-def query_ids(own: Numbers, ids: Sequence[str]) -> list[str]:
+def query_ids(targets: Numbers, ids: Sequence[str]) -> list[str]:
     """One for each caption: the photo's id, and its number if it is not the photo's first."""
-    seen: dict[int, int] = {}
-    found = []
-    for photo in own.tolist():
-        seen[photo] = seen.get(photo, 0) + 1
-        found.append(word(ids[photo]) + (f"#{seen[photo]}" if seen[photo] > 1 else ""))
-    return found
+    times = Counter[int]()
+    names = []
+    for photo in targets.tolist():
+        times[photo] += 1
+        names.append(word(ids[photo]) + (f"#{times[photo]}" if times[photo] > 1 else ""))
+    return names

@@ -110,14 +110,14 @@ class Name:
 
 def parse(text: str) -> Name | None:
     """The measure that a name stands for; none if it is no measure of retrieval."""
-    found = _NAME.fullmatch(text)
-    if not found:
+    parts = _NAME.fullmatch(text)
+    if not parts:
         return None
     try:
-        if found["pool"]:
-            return Name("P-hard" if found["hard"] else "P", int(found["pool"]), found["retriever"] or "")
-        kind: Kind = found["recall"] or found["gap"]  # type: ignore[assignment]  # the pattern allows no other
-        return Name(kind, int(found["k"] or 0), found["retriever"] or "")
+        if parts["pool"]:
+            return Name("P-hard" if parts["hard"] else "P", int(parts["pool"]), parts["retriever"] or "")
+        kind: Kind = parts["recall"] or parts["gap"]  # type: ignore[assignment]  # the pattern allows no other
+        return Name(kind, int(parts["k"] or 0), parts["retriever"] or "")
     except ValueError:  # a retriever is missing, or is there where none can be
         return None
 
@@ -125,44 +125,44 @@ def parse(text: str) -> Name | None:
 # One caption after another
 
 
-def ranks(similarity: Floats, own: Numbers, *, tie: float = TIE) -> Numbers:
-    """(N, P) similarities and each caption's own photo (N,) -> how many others fit it at least as well; 0 is best."""
+def ranks(similarity: Floats, targets: Numbers, *, tie: float = TIE) -> Numbers:
+    """(N, P) similarities and each caption's photo (N,) -> how many others fit it at least as well; 0 is best."""
     if not np.isfinite(similarity).all():
         raise ValueError("a similarity is not a finite number")
-    return ranks_of_matches(similarity, _of_own(similarity, own), tie)
+    return ranks_of_matches(similarity, _of_targets(similarity, targets), tie)
 
 
-def picked(similarity: Floats, own: Numbers, rivals: Numbers) -> NDArray[np.bool_]:
-    """(N,): whether each caption fits its own photo better than all rivals (N, R).
+def picked(similarity: Floats, targets: Numbers, rivals: Numbers) -> NDArray[np.bool_]:
+    """(N,): whether each caption fits its target photo better than all rivals (N, R).
 
-    The own photo among its rivals, and -1, are passed over.
+    The target photo among its rivals, and -1, are passed over.
     """
     theirs = np.take_along_axis(similarity, rivals, 1)
-    theirs[(rivals == own[:, None]) | (rivals < 0)] = -np.inf
-    best: NDArray[np.bool_] = _of_own(similarity, own) - np.float32(TIE) > theirs.max(1, initial=-np.inf)
+    theirs[(rivals == targets[:, None]) | (rivals < 0)] = -np.inf
+    best: NDArray[np.bool_] = _of_targets(similarity, targets) - np.float32(TIE) > theirs.max(1, initial=-np.inf)
     return best
 
 
-def gaps(similarity: Floats, own: Numbers, groups: Numbers) -> tuple[Floats, Floats]:
+def gaps(similarity: Floats, targets: Numbers, groups: Numbers) -> tuple[Floats, Floats]:
     """GEG-Avg and GEG-Min (N,) of captions whose photos have look-alikes (N, K); -1 stands for none.
 
     0 where a photo has no look-alike at all.
     """
-    exists, theirs, match = groups >= 0, np.take_along_axis(similarity, groups, 1), _of_own(similarity, own)
+    exists, theirs, match = groups >= 0, np.take_along_axis(similarity, groups, 1), _of_targets(similarity, targets)
     average = gap_to_mean(match, theirs, exists)
     least = gap_to_highest(match, theirs, exists)
     alone = ~exists.any(1)
     return np.where(alone, 0, average), np.where(alone, 0, least)
 
 
-def best(similarity: Floats, own: Numbers, count: int) -> tuple[Numbers, Floats]:
-    """The `count` photos that fit each caption best, best first, and their
+def best(similarity: Floats, targets: Numbers, count: int) -> tuple[Numbers, Floats]:
+    """The `count` photos that fit each caption best, best first, and their similarities.
 
-    The own photo stands behind all that tie with it: its place is its rank.
+    The target photo stands behind all that tie with it: its place is its rank.
     """
-    rows = np.arange(len(own))
+    rows = np.arange(len(targets))
     order_by = similarity.copy()
-    order_by[rows, own] = np.nextafter(_of_own(similarity, own) - np.float32(TIE), np.float32(-np.inf))
+    order_by[rows, targets] = np.nextafter(_of_targets(similarity, targets) - np.float32(TIE), np.float32(-np.inf))
     chosen = _highest(order_by, count)
     return chosen, np.take_along_axis(similarity, chosen, 1)
 
@@ -175,8 +175,8 @@ def _highest(similarity: Floats, count: int) -> Numbers:
     return np.take_along_axis(chosen, order, 1).astype(np.int64)
 
 
-def _of_own(similarity: Floats, own: Numbers) -> Floats:
-    return similarity[np.arange(len(own)), own]
+def _of_targets(similarity: Floats, targets: Numbers) -> Floats:
+    return similarity[np.arange(len(targets)), targets]
 
 
 def blocks(captions: Floats, photos: Floats) -> Iterator[tuple[slice, Floats]]:
@@ -242,7 +242,7 @@ def neighbours(photos: Floats, copies: Numbers, k: int, *, below: float | None =
 
     A photo's copies are left out, as are photos whose cosine is above `below`.
     """
-    found = np.full((len(photos), k), -1, np.int64)
+    nearest = np.full((len(photos), k), -1, np.int64)
     with Progress("look-alikes", len(photos)) as bar:
         for part, similarity in blocks(photos, photos):
             out = copies[part, None] == copies[None, :]
@@ -251,24 +251,24 @@ def neighbours(photos: Floats, copies: Numbers, k: int, *, below: float | None =
             similarity[out] = -np.inf
             chosen = _highest(similarity, k)
             counts = np.take_along_axis(similarity, chosen, 1) > -np.inf
-            found[part, : chosen.shape[1]] = np.where(counts, chosen, -1)
+            nearest[part, : chosen.shape[1]] = np.where(counts, chosen, -1)
             bar.advance(part.stop - part.start)
-    return found
+    return nearest
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a retriever made of N captions; a caption's own photo is `own`.
+class Retrieved:
+    """A retriever's ranking of all photos by each of N captions, which should find the photos `targets`.
 
     ranks    (N,)    number of other photos that fit at least as well
-    picked   (N, S)  whether the own photo was best in its pool, in each shuffle
+    picked   (N, S)  whether the target photo was best in its pool, in each shuffle
     pooled   (N, S)  whether it was in a pool
     hard     (N,)    whether it was best among its hard distractors
     average, least  (N,)  GEG-Avg and GEG-Min
     best, scores    (N, 100)  the best photos and their similarities
     """
 
-    own: Numbers
+    targets: Numbers
     ranks: Numbers
     picked: NDArray[np.bool_]
     pooled: NDArray[np.bool_]
@@ -279,18 +279,18 @@ class Found:
     scores: Floats
 
 
-def find(captions: Floats, own: Numbers, among: Gallery, what: str) -> Found:
-    """Look for the photos of captions (N, E), whose own photos are `own` (N,); `what` is the progress bar's name."""
+def find(captions: Floats, targets: Numbers, among: Gallery, what: str) -> Retrieved:
+    """Look for the photos `targets` (N,) of captions (N, E); `what` is the progress bar's name."""
     if not len(captions):
         raise ValueError("there is no caption to search with")
     pool_of = np.full((len(among.pools), len(among.photos)), -1, np.int64)
     for shuffle, cut in enumerate(among.pools):
         pool_of[shuffle, cut.ravel()] = np.repeat(np.arange(len(cut)), cut.shape[1])
-    pooled = (pool_of[:, own] >= 0).T
+    pooled = (pool_of[:, targets] >= 0).T
     parts = []
     with Progress(what, len(captions), unit="caption") as bar:
         for part, similarity in blocks(captions, among.photos):
-            mine = own[part]
+            mine = targets[part]
             right = np.zeros((len(mine), len(among.pools)), bool)
             for shuffle, cut in enumerate(among.pools):
                 if len(cut):  # a photo in no pool is compared with some pool, and not counted
@@ -302,37 +302,37 @@ def find(captions: Floats, own: Numbers, among: Gallery, what: str) -> Found:
             )
             bar.advance(len(mine))
     place, right, hard, average, least, chosen, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Found(own, place, right, pooled, hard, average, least, chosen, scores)
+    return Retrieved(targets, place, right, pooled, hard, average, least, chosen, scores)
 
 
-def measured(found: Found, among: Gallery, retriever: str) -> tuple[dict[Kind, Statistics], dict[str, str]]:
+def measured(retrieved: Retrieved, among: Gallery, retriever: str) -> tuple[dict[Kind, Statistics], dict[str, str]]:
     """The measures by a retriever, each with a row a photo, and why others could not be taken.
 
     GEG-Min is in the statistics of GEG-Avg.
     """
-    photos, own = len(among.photos), found.own
-    statistics: dict[Kind, Statistics] = {"R": recalls(found.ranks, own, photos, "R", retriever)}
+    photos, targets = len(among.photos), retrieved.targets
+    statistics: dict[Kind, Statistics] = {"R": recalls(retrieved.ranks, targets, photos, "R", retriever)}
     lacks: dict[str, str] = {}
     few = f"a pool has {POOL} photos, and there are {photos}."
 
     name = str(Name("P", POOL, retriever))
-    if found.pooled.any():
-        share = found.picked.sum(1, where=found.pooled) / np.maximum(found.pooled.sum(1), 1)
-        statistics["P"] = _means([name], share[:, None], own, photos, found.pooled.sum(1))
+    if retrieved.pooled.any():
+        share = retrieved.picked.sum(1, where=retrieved.pooled) / np.maximum(retrieved.pooled.sum(1), 1)
+        statistics["P"] = _means([name], share[:, None], targets, photos, retrieved.pooled.sum(1))
     else:
         lacks[name] = few
 
     name, enough = str(Name("P-hard", POOL, retriever)), (among.distractors >= 0).sum(1) == POOL - 1
-    if enough[own].any():
-        statistics["P-hard"] = _means([name], found.hard[:, None], own, photos, enough[own])
+    if enough[targets].any():
+        statistics["P-hard"] = _means([name], retrieved.hard[:, None], targets, photos, enough[targets])
     else:
         lacks[name] = few if photos < POOL else f"no photo has {POOL - 1} others that are no near-duplicates of it."
 
     names = [str(Name("GEG-Avg", retriever=retriever)), str(Name("GEG-Min", retriever=retriever))]
     alike = among.groups[:, 0] >= 0  # nearest first, so that the first is there if any is
-    if alike[own].any():
-        gap = np.stack([found.average, found.least], 1)
-        statistics["GEG-Avg"] = _means(names, gap, own, photos, alike[own])
+    if alike[targets].any():
+        gap = np.stack([retrieved.average, retrieved.least], 1)
+        statistics["GEG-Avg"] = _means(names, gap, targets, photos, alike[targets])
     else:
         lacks |= dict.fromkeys(names, "no photo has a look-alike.")
     return statistics, lacks
@@ -340,7 +340,7 @@ def measured(found: Found, among: Gallery, retriever: str) -> tuple[dict[Kind, S
 
 def recalls(
     ranks: Numbers,
-    own: Numbers,
+    targets: Numbers,
     photos: int,
     kind: Literal["R", "TT R", "self R"],
     retriever: str = "",
@@ -349,21 +349,21 @@ def recalls(
 ) -> Statistics:
     """R@1, R@5 and R@10, if not others, of captions with these ranks (N,), in a row for each of all `photos`."""
     names = [str(Name(kind, k, retriever)) for k in at]
-    return _means(names, ranks[:, None] < np.array(at), own, photos, np.ones(len(own)))
+    return _means(names, ranks[:, None] < np.array(at), targets, photos, np.ones(len(targets)))
 
 
-def _means(names: list[str], values: NDArray[Any], own: Numbers, photos: int, weights: NDArray[Any]) -> Statistics:
+def _means(names: list[str], values: NDArray[Any], targets: Numbers, photos: int, weights: NDArray[Any]) -> Statistics:
     """Values (N, M) of captions: of each photo the mean over its captions.
 
     A caption whose weight is 0 does not count; one that was measured more often counts for more.
     """
     weights = weights.astype(np.float64)
-    captions = np.bincount(own, weights > 0, minlength=photos)
-    scale = np.divide(1, captions, out=np.zeros(photos), where=captions > 0)[own]
-    below = np.bincount(own, weights * scale, minlength=photos)
+    captions = np.bincount(targets, weights > 0, minlength=photos)
+    scale = np.divide(1, captions, out=np.zeros(photos), where=captions > 0)[targets]
+    below = np.bincount(targets, weights * scale, minlength=photos)
     columns = []
     for column in values.astype(np.float64).T:
-        columns += [np.bincount(own, column * weights * scale, minlength=photos), below]
+        columns += [np.bincount(targets, column * weights * scale, minlength=photos), below]
     return Statistics(tuple(names), np.stack(columns, 1), quotients)
 
 
@@ -372,26 +372,26 @@ def _means(names: list[str], values: NDArray[Any], own: Numbers, photos: int, we
 
 @dataclass(frozen=True)
 class Read:
-    """What a text-to-text encoder made of N captions; a caption's own photo is `own`.
+    """A text-to-text encoder's ranking of all photos by each of N captions, which should find the photos `targets`.
 
     ranks    (N,) number of other photos that fit at least as well
-    picked   (N,) whether the own photo was best in its group
+    picked   (N,) whether the target photo was best in its group
     grouped  (N,) whether it has a group of full size
     """
 
-    own: Numbers
+    targets: Numbers
     ranks: Numbers
     picked: NDArray[np.bool_]
     grouped: NDArray[np.bool_]
 
     def only(self, chosen: Numbers) -> Read:
         """Of some of the captions."""
-        return Read(self.own[chosen], self.ranks[chosen], self.picked[chosen], self.grouped[chosen])
+        return Read(self.targets[chosen], self.ranks[chosen], self.picked[chosen], self.grouped[chosen])
 
 
 def text_to_text(
     captions: Floats,
-    own: Numbers,
+    targets: Numbers,
     references: Floats,
     counts: Numbers,
     groups: Numbers | None = None,
@@ -402,16 +402,16 @@ def text_to_text(
 
     counts     (P,) references of each photo, none 0: of a photo without one nothing is known, and it has no part here
     groups     (P, K) the photos that look most like each; -1: there is none
-    of_people  the captions are among the references.  A caption is then left out of its own photo's, which must have
+    of_people  the captions are among the references.  A caption is then left out of its target photo's, which must have
                another.
     """
-    if counts.min(initial=1) < 1 or (of_people and counts[own].min(initial=2) < 2):
+    if counts.min(initial=1) < 1 or (of_people and counts[targets].min(initial=2) < 2):
         raise ValueError("a photo has no reference")
     groups = np.full((len(references), 0), -1) if groups is None else groups
     parts = [(np.zeros(0, np.int64), np.zeros(0, bool))]
     with Progress("text to text", len(captions), unit="caption") as bar:
         for part, similarity in blocks(captions, references):
-            mine, rows = own[part], np.arange(part.stop - part.start)
+            mine, rows = targets[part], np.arange(part.stop - part.start)
             if of_people:
                 itself = (captions[part] ** 2).sum(1)  # 1, or 0 for a caption without words
                 of_all = similarity[rows, mine] * counts[mine]
@@ -420,59 +420,58 @@ def text_to_text(
             bar.advance(len(mine))
     place, right = (np.concatenate(column) for column in zip(*parts, strict=True))
     full: NDArray[np.bool_] = (groups >= 0).sum(1) == max(groups.shape[1], 1)
-    return Read(own, place, right, full[own])
+    return Read(targets, place, right, full[targets])
 
 
-def within_groups(read: Read, own: Numbers, photos: int, size: int, retriever: str = "") -> Statistics | None:
-    """TT@6 of captions in a row for each of all `photos`, `own` (N,) being the captions' among them; none if no photo
-    has a group."""
+def within_groups(read: Read, targets: Numbers, photos: int, size: int, retriever: str = "") -> Statistics | None:
+    """TT@6 of captions of the photos `targets` (N,), a row for each of all `photos`; none if no photo has a group."""
     if not read.grouped.any():
         return None
-    return _means([str(Name("TT", size, retriever))], read.picked[:, None], own, photos, read.grouped)
+    return _means([str(Name("TT", size, retriever))], read.picked[:, None], targets, photos, read.grouped)
 
 
 # Functions of similarities that measures and rewards share, for numpy arrays and torch tensors alike
 
 
-def ranks_of_matches(similarity: Array, own: Array, tie: float = TIE) -> Array:
-    """How many others fit a caption at least as well as its own photo; 0 is best, and a tie counts against the caption.
+def ranks_of_matches(similarity: Array, match: Array, tie: float = TIE) -> Array:
+    """How many others fit a caption at least as well as its photo; 0 is best, and a tie counts against the caption.
 
     similarity  (N, P) to all photos; -inf where a photo does not count
-    own         (N,)   to the own photo, which is one of them
+    match       (N,)   to the caption's photo, which is one of them
     """
-    others: Array = (similarity >= (own - tie)[:, None]).sum(1) - 1  # the own photo is one of those
+    others: Array = (similarity >= (match - tie)[:, None]).sum(1) - 1
     return others
 
 
-def gap_to_mean(own: Array, group: Array, exists: Array) -> Array:
-    """How much better a caption fits its own photo than it fits a group on average: G_avg (GEG, Eq. 3).
+def gap_to_mean(match: Array, group: Array, exists: Array) -> Array:
+    """How much better a caption fits its photo than it fits a group on average: G_avg (GEG, Eq. 3).
 
-    own      (N,)   similarity of each caption to its photo
+    match    (N,)   similarity of each caption to its photo
     group    (N, k) to the look-alikes of that; any finite value where there is none
     exists   (N, k) False where there is no further look-alike
-    returns  (N,)   `own` where there is none at all
+    returns  (N,)   `match` where there is none at all
     """
-    gap: Array = own - (group * exists).sum(1) / exists.sum(1).clip(1)
+    gap: Array = match - (group * exists).sum(1) / exists.sum(1).clip(1)
     return gap
 
 
-def gap_to_highest(own: Array, group: Array, exists: Array) -> Array:
+def gap_to_highest(match: Array, group: Array, exists: Array) -> Array:
     """The same to the one of the group that a caption fits best: G_min (GEG, Eq. 4)."""
     if not group.shape[1]:
-        return own
+        return match
     highest: Any = (group - ~exists * (group + _FAR)).max(1)
     highest = getattr(highest, "values", highest)  # torch also gives the places
-    gap: Array = own - highest * exists.any(1)
+    gap: Array = match - highest * exists.any(1)
     return gap
 
 
-def mean_of_others(total: Array, own: Array, count: Array | int) -> Array:
-    """What a mean over `count`, at least 2, becomes when one is left out of it.
+def mean_of_others(total: Array, left_out: Array, count: Array | int) -> Array:
+    """The mean over `count`, at least 2, without one of them.
 
-    total  the sum over all of them
-    own    what the one adds to it
+    total     the sum over all of them
+    left_out  what this one adds to it
     """
-    mean: Array = (total - own) / (count - 1)
+    mean: Array = (total - left_out) / (count - 1)
     return mean
 
 
@@ -495,9 +494,9 @@ def _of_word(scores: NDArray[np.floating], has: NDArray[np.bool_]) -> float:
         return float("nan")
     order = np.argsort(-scores, kind="stable")
     ends = _ends(scores[order])
-    found = np.cumsum(has[order])[ends]
-    recall = np.diff(found, prepend=0) / found[-1]
-    return float((recall * found / (ends + 1)).sum())
+    hits = np.cumsum(has[order])[ends]
+    recall = np.diff(hits, prepend=0) / hits[-1]
+    return float((recall * hits / (ends + 1)).sum())
 
 
 def weighted_average_precision(
