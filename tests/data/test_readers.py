@@ -14,6 +14,7 @@ import pytest
 from capscore.errors import UserError
 from support.clips import write_clip
 from support.written import put, touch
+from tellapart import plugins
 from tellapart.data import examples
 from tellapart.data.examples import segment_of
 from tellapart.data.items import open_path
@@ -21,7 +22,6 @@ from tellapart.data.readers import READERS, folder
 from tellapart.data.readers.annotations import (
     read_coco,
     read_concadia,
-    read_imagecode,
     read_karpathy,
     read_msrvtt,
     read_nocaps,
@@ -422,13 +422,15 @@ def test_clips_without_splits_get_those_of_the_papers(tmp_path):
     assert [str(e.id) for e in dataset.examples] == names
 
 
-def test_imagecodes_sets_are_ten_frames_of_their_shot(tmp_path):
+def test_imagecodes_sets_are_ten_frames_of_their_shot(tmp_path, pytestconfig):
+    plugins.load(str(pytestconfig.rootpath / "scripts" / "imagecode.py"))
+    read = READERS.pop("imagecode").load()
     black, white = np.zeros((48, 64, 3), np.uint8), np.full((48, 64, 3), 255, np.uint8)
     (tmp_path / "videos").mkdir()
     write_clip(tmp_path / "videos" / "video5.mp4", [black] * 50 + [white] * 50)
     one = {"video": "video5", "split": "test", "descriptions": {"3": "x"}}
     sets = [one | {"set": f"s{shot}_{start}", "shot": shot, "start": start} for shot, start in ((2, 0), (2, 1), (7, 0))]
-    dataset = read_imagecode(put(tmp_path / "imagecode.json", {"sets": [*sets, "broken"]}))
+    dataset = read(put(tmp_path / "imagecode.json", {"sets": [*sets, "broken"]}))
     assert [str(e.id) for e in dataset.examples] == [f"s2_{start}-{n}" for start in (0, 1) for n in range(10)]
     times = [2 + 0.1 * n + 0.05 for n in range(20)]  # the second shot lasts from 2 to 4 s, a set for one second
     assert [segment_of(e.file).start for e in dataset.examples] == pytest.approx(times, abs=1e-3)

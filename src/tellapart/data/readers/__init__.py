@@ -82,11 +82,6 @@ READERS = Table(
             "video_corpus.csv or AllVideoDescriptions.txt of MSVD; English; the papers' splits",
             "read_msvd",
         ),
-        "imagecode": Entry(
-            "tellapart.data.readers.annotations",
-            "ImageCoDe's descriptions of neighbouring frames of MSR-VTT clips; the frames are cut anew (approximate)",
-            "read_imagecode",
-        ),
         "folder": Entry(
             "tellapart.data.readers.folder",
             "a folder of photos and clips with the folders in it; no captions",

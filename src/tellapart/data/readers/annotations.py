@@ -6,21 +6,18 @@ Each reader turns records into ours.  What is broken stays broken on the way: `e
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from capscore.caption_files import folder_of, name_of, refuse_other_formats
 from capscore.errors import UserError
 from capscore.files import is_folder, read_json
-from tellapart.data.examples import DataSet, Segment, check, listed, stem
+from tellapart.data.examples import DataSet, check, listed, stem
 from tellapart.data.readers.photos import SPLITS, find_photo, photo_folders, split_in_name
-from tellapart.errors import BadPhoto
 
 _FIRST = {"train": 0, "val": 6513, "test": 7010}  # of MSR-VTT: the number of each split's first clip, of 10,000
 _DOMAINS = {"in-domain": "in", "near-domain": "near", "out-domain": "out"}  # of nocaps
-FRAMES = 10  # of a set of ImageCoDe
-_SHORTEST = 0.5  # seconds of a shot
 
 
 def read_karpathy(source: Path, photos: Path | None = None) -> DataSet:
@@ -152,72 +149,6 @@ def read_msrvtt(source: Path, photos: Path | None = None) -> DataSet:
 def _split_by_number(id: Any) -> str:
     number = re.fullmatch(r"video(\d{1,4})", id) if isinstance(id, str) else None
     return max((first, split) for split, first in _FIRST.items() if first <= int(number[1]))[1] if number else ""
-
-
-def read_imagecode(source: Path, photos: Path | None = None) -> DataSet:
-    """ImageCoDe over MSR-VTT: neighbouring frames, some with a description that tells them from the others of a set.
-
-        {"sets": [{"set": "...video1417-shot1_0", "video": "video1417", "split": "train", "shot": 1, "start": 0,
-                   "descriptions": {"2": "a singer holding the microphone ..."}}]}
-
-    The frames are not published with the descriptions and are cut anew, so this is an approximate test and not the
-    official score.  A set is ten frames evenly over its part of a shot, by our own shots; a shot has as many parts as
-    the file has sets of it.
-    """
-    records, folders = listed(read_json(source), "sets", source), photo_folders(source, photos)
-    sets = [each for each in records if _is_set(each)]
-    problems = [f"{source}: set number {n}: it is broken." for n, each in enumerate(records, 1) if not _is_set(each)]
-    parts: dict[tuple[str, int], int] = {}
-    for each in sets:
-        parts[each["video"], each["shot"]] = max(parts.get((each["video"], each["shot"]), 0), each["start"] + 1)
-    shots: dict[str, list[tuple[float, float]]] = {}
-    frames: list[dict[str, Any]] = []
-    for each in sets:
-        file = find_photo(f"{each['video']}.mp4", folders)
-        if each["video"] not in shots:
-            shots[each["video"]] = _shots(file, problems)
-        of_clip = shots[each["video"]]
-        number = max(each["shot"] - 1, 0)  # from 1; 0 where no cut was found
-        if number < len(of_clip):
-            frames += _frames(each, file, of_clip[number], parts[each["video"], each["shot"]])
-        elif of_clip:
-            problems.append(f"{source}: {each['set']}: left out; the clip has {len(of_clip)} shots by our count.")
-    examples, broken = check(frames, source=source, folder=folder_of(source))
-    return DataSet("imagecode", examples, problems=problems + broken)
-
-
-def _is_set(record: Any) -> bool:
-    return (
-        isinstance(record, dict)
-        and all(isinstance(record.get(key), str) and record[key] for key in ("set", "video", "split"))
-        and all(isinstance(record.get(key), int) and 0 <= record[key] < 1000 for key in ("shot", "start"))
-        and isinstance(record.get("descriptions"), dict)
-    )
-
-
-def _shots(file: str, problems: list[str]) -> list[tuple[float, float]]:
-    from tellapart.data.media.clips import open_clip, shots
-
-    try:
-        with open_clip(file) as clip:
-            return shots(clip, _SHORTEST)
-    except BadPhoto as error:
-        problems.append(f"{error}; its sets are left out.")
-        return []
-
-
-def _frames(frames: dict[str, Any], file: str, shot: tuple[float, float], parts: int) -> Iterator[dict[str, Any]]:
-    length = (shot[1] - shot[0]) / parts
-    for frame in range(FRAMES):
-        time = shot[0] + length * (frames["start"] + (frame + 0.5) / FRAMES)
-        text = frames["descriptions"].get(str(frame))
-        yield {
-            "id": f"{frames['set']}-{frame}",
-            "file": Segment(file, time, time).name,
-            "split": frames["split"],
-            "captions": [] if text is None else [text],
-            "set": frames["set"],
-        }
 
 
 # Items in one list, their captions in another
