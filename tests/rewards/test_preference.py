@@ -8,24 +8,14 @@ import pytest
 import torch
 
 from capscore.errors import UserError
+from rewards.captions import sampled
 from tellapart.data.tokenizers import WordTokenizer, split_words
-from tellapart.rewards import SampledCaptions
 from tellapart.rewards.preference import Decision, Preference, PreferenceReward, _examples, _fit, learn
 
 COLOURS = {"red", "blue", "green"}
 WORDS = [
     "a",
-    "man",
-    "woman",
-    "dog",
-    "cat",
-    "bus",
-    "street",
-    "bed",
-    "riding",
-    "holding",
-    "on",
-    "under",
+    *["man", "woman", "dog", "cat", "bus", "street", "bed", "riding", "holding", "on", "under"],
     *sorted(COLOURS),
 ]
 LIKES = {
@@ -40,46 +30,47 @@ def captions(draw, count):
 
 def pairs(draw, likes, count, *, noise=0.1):
     """People who choose the caption that they like better, and now and then the other one."""
-    found = []
-    while len(found) < count:
-        one, other = captions(draw, 2)
-        if likes(one) != likes(other):
-            better, worse = (one, other) if (likes(one) > likes(other)) != (draw.random() < noise) else (other, one)
-            found.append(Decision(str(len(found) // 2), better, worse))
-    return found
+    decisions = []
+    while len(decisions) < count:
+        first, second = captions(draw, 2)
+        if likes(first) != likes(second):
+            likes_first = (likes(first) > likes(second)) != (draw.random() < noise)
+            better, worse = (first, second) if likes_first else (second, first)
+            decisions.append(Decision(str(len(decisions) // 2), better, worse))
+    return decisions
 
 
 def alone(draw, likes, count):
     """The same people, who see one caption at a time."""
     usual = sorted(likes(caption) for caption in captions(draw, 200))[100]
-    found = []
+    decisions = []
     for number, caption in enumerate(captions(draw, count)):
         good = likes(caption) > usual if likes is LIKES["is short"] else likes(caption)
-        found.append(Decision(str(number), *((caption, "") if good else ("", caption))))
-    return found
+        decisions.append(Decision(str(number), *((caption, "") if good else ("", caption))))
+    return decisions
 
 
 def shuffled(draw, decisions):
     """Decisions that have nothing to do with the captions."""
-    return [replace(one, better=one.worse, worse=one.better) if draw.random() < 0.5 else one for one in decisions]
+    return [replace(each, better=each.worse, worse=each.better) if draw.random() < 0.5 else each for each in decisions]
 
 
-@pytest.mark.parametrize("asked", [pairs, alone])
+@pytest.mark.parametrize("ask", [pairs, alone])
 @pytest.mark.parametrize("name", LIKES)
-def test_what_simulated_people_like_is_learned_and_applies_to_new_captions(name, asked):
+def test_what_simulated_people_like_is_learned_and_applies_to_new_captions(name, ask):
     draw = random.Random(1)
-    preference = learn(asked(draw, LIKES[name], 150))
+    preference = learn(ask(draw, LIKES[name], 150))
     new = pairs(draw, LIKES[name], 200, noise=0)
-    right = sum(preference.appeal(one.better) > preference.appeal(one.worse) for one in new)
+    right = sum(preference.appeal(each.better) > preference.appeal(each.worse) for each in new)
     assert right >= 170
     assert preference.predicted > 0.7
 
 
-@pytest.mark.parametrize("asked", [pairs, alone])
+@pytest.mark.parametrize("ask", [pairs, alone])
 @pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_learned_from_shuffled_decisions(seed, asked):
+def test_nothing_is_learned_from_shuffled_decisions(seed, ask):
     draw = random.Random(seed)
-    assert learn(shuffled(draw, asked(draw, LIKES["names a colour"], 150))) is None
+    assert learn(shuffled(draw, ask(draw, LIKES["names a colour"], 150))) is None
 
 
 def test_nothing_is_learned_where_everything_is_approved():
@@ -110,11 +101,8 @@ def test_the_reward_is_the_log_probability_of_being_preferred():
     tokenizer = WordTokenizer(["a", "red", "bus", "cat"])
     preference = Preference({"red": 2.0, "cat": -1.0}, length=-5.0, liked=0.5)
     texts = ["a red bus", "a cat", "red red"]
-    words = torch.tensor([[*tokenizer.encode(text), tokenizer.eos, *[tokenizer.pad] * 3][:5] for text in texts])
-    mask = torch.tensor([[place <= len(text.split()) for place in range(5)] for text in texts])
-    reward = PreferenceReward(preference, lambda sampled: texts)(
-        SampledCaptions(words, mask, torch.zeros(3, dtype=torch.long))
-    )
+    captions = sampled([*map(tokenizer.encode, texts)], end=tokenizer.eos)
+    reward = PreferenceReward(preference, lambda sampled: texts)(captions)
     above = [2.0 - 1.5 - 0.5, -1.0 - 1.0 - 0.5, 2.0 - 1.0 - 0.5]  # each different word once
     expected = [-math.log1p(math.exp(-s)) for s in above]
     torch.testing.assert_close(reward.sentence, torch.tensor(expected))

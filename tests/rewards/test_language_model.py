@@ -12,7 +12,7 @@ import torch
 from capscore import fluency
 from capscore.errors import UserError
 from capscore.fluency import KneserNey
-from tellapart.data.batches import padded as padded_ids
+from rewards.captions import sampled as sampled_ids
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.recipe import DataConfig, Recipe, RewardsConfig
 from tellapart.rewards import SampledCaptions, registry
@@ -24,10 +24,8 @@ HERE = Path(__file__).parents[1]
 WORDS = WordTokenizer(["a", "dog", "runs", "on", "grass", "bed", "zebras", "two"])  # "cat" is <unk> to it
 
 
-def sampled(texts, *, cut=()):
-    rows = [WORDS.encode(text) + ([] if text in cut else [WORDS.eos]) for text in texts]
-    words, mask = padded_ids(rows, WORDS.pad)
-    return SampledCaptions(words, mask, torch.zeros(len(rows), dtype=torch.long))
+def sampled(texts, *, width=None):
+    return sampled_ids([*map(WORDS.encode, texts)], end=WORDS.eos, width=width)
 
 
 def by_loops(words, *, ended=True):
@@ -44,17 +42,17 @@ def by_loops(words, *, ended=True):
 
 def test_the_reward_is_what_a_caption_lacks_of_a_usual_one():
     texts = ["a dog runs", "a dog on zebras", "grass a on", "two two two", "bed"]
-    found = Fluency(KneserNey.of(TOY), WORDS)(sampled(texts))
-    assert found.words is None
-    assert found.sentence.tolist() == pytest.approx([by_loops(text.split()) for text in texts], rel=1e-5)
-    assert len({round(value, 4) for value in found.sentence.tolist()}) == len(texts)
+    result = Fluency(KneserNey.of(TOY), WORDS)(sampled(texts))
+    assert result.words is None
+    assert result.sentence.tolist() == pytest.approx([by_loops(text.split()) for text in texts], rel=1e-5)
+    assert len({round(value, 4) for value in result.sentence.tolist()}) == len(texts)
 
 
 def test_a_caption_that_was_cut_has_no_end_that_could_be_unusual():
     reward, text = Fluency(KneserNey.of(TOY), WORDS), "a dog on a"
     expected = [by_loops(text.split(), ended=ended) for ended in (True, False)]
     assert reward(sampled([text])).sentence.tolist() == pytest.approx(expected[:1], rel=1e-5)
-    assert reward(sampled([text], cut=[text])).sentence.tolist() == pytest.approx(expected[1:], rel=1e-5)
+    assert reward(sampled([text], width=4)).sentence.tolist() == pytest.approx(expected[1:], rel=1e-5)
     assert expected[0] < expected[1]
 
 
@@ -76,8 +74,8 @@ def test_a_caption_without_words_has_its_end_and_an_empty_batch_nothing():
 )
 def test_what_nobody_would_write_costs(better, worse):
     words = WordTokenizer(sorted({*better.split(), *worse.split()}))
-    ids, mask = padded_ids([[*words.encode(text), words.eos] for text in (better, worse)], words.pad)
-    good, bad = Fluency(coco(), words)(SampledCaptions(ids, mask, torch.zeros(2))).sentence.tolist()
+    captions = sampled_ids([words.encode(better), words.encode(worse)], end=words.eos)
+    good, bad = Fluency(coco(), words)(captions).sentence.tolist()
     assert good > bad + 0.1
 
 
@@ -130,7 +128,7 @@ def test_no_caption_of_a_photo_that_a_run_is_judged_by_is_learned(write):
         photo(17, "train", "a blue bird", "one in common may be chance"),
     )
     recipe = Recipe(data=DataConfig(files=[data], exclude=[excluded]))
-    assert [one.id for one in readable([text], not_learned_from(recipe))] == [10, 17]
+    assert [each.id for each in readable([text], not_learned_from(recipe))] == [10, 17]
     assert "frog" not in learned([text], not_learned_from(recipe)).words
     assert "frog" in learned([text]).words  # without a run to leave photos out for
 
@@ -140,8 +138,8 @@ def test_coco_photos_of_the_measures_model_are_left_out(write):
     other = write(
         "other", "other", *(photo(id, "train", f"number {id}") for id in (2, 3)), photo("5.jpg", "train", "b")
     )
-    assert [one.id for one in readable([coco_text, other])] == [2, 8, 2, 3, "5.jpg"]
-    assert [one.id for one in readable([coco_text], odd=True)] == [3, 11]
+    assert [each.id for each in readable([coco_text, other])] == [2, 8, 2, 3, "5.jpg"]
+    assert [each.id for each in readable([coco_text], odd=True)] == [3, 11]
 
 
 def test_the_bundled_model_has_seen_no_validation_or_test_photo_and_even_ids_alone():
