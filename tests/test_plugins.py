@@ -212,13 +212,6 @@ def test_an_encoder_whose_features_are_not_what_it_declares_is_named(load, right
         load_encoder(EncoderConfig(name="mine"), torch.device("cpu"))(np.zeros((3, 8, 8, 3), np.uint8))
 
 
-def test_an_encoder_that_is_right_is_used(load):
-    load(ENCODER)
-    encoder = load_encoder(EncoderConfig(name="mine"), torch.device("cpu"))
-    assert encoder(np.zeros((3, 8, 8, 3), np.uint8)).grid.shape == (3, 4, 6)
-    assert not hasattr(encoder, "read")
-
-
 MEASURE = """
 import numpy as np
 from capscore.measures import MEASURES

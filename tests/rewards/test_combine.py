@@ -91,16 +91,6 @@ def test_words_keep_their_own_numbers_and_count_by_their_mean_in_the_log():
     assert log["reward"] == pytest.approx((1 + 1.5 + 4 + 1.5) / 2)
 
 
-def test_the_width_of_the_batch_changes_neither_log_nor_scale():
-    logs = []
-    for width in (2, 9):
-        words = [[3.0, 0.0, *[0] * (width - 2)], [2.0, 4.0, *[0] * (width - 2)]]
-        combined = Combined({"words": Fixed([0, 1], words)}, {"words": 1}, balance=True)
-        reward, log = combined(sampled(2, [1, 2], width), 2)
-        logs.append((log, reward.sentence.tolist(), reward.words[:, :2].tolist()))
-    assert logs[0] == logs[1]
-
-
 def test_balance_makes_terms_of_different_scale_contribute_equally():
     terms = {"large": Fixed(random_values(100, 0)), "small": Fixed(random_values(0.001, 1))}
     combined = Combined(terms, {"large": 1, "small": 1}, balance=True)

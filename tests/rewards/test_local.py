@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rewards.captions import sampled as captions_of
 from scored import ngrams
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.agreement import Consensus
@@ -25,14 +26,7 @@ EVERYTHING = LocalConfig(threshold=0.0, word_threshold=0.0)
 
 
 def sampled(captions, photos, reference=None, width=8, padding=3):
-    tokens = torch.full((len(captions), width), padding)
-    mask = torch.zeros(len(captions), width, dtype=torch.bool)
-    for row, caption in enumerate(captions):
-        tokens[row, : len(caption)] = torch.tensor(caption, dtype=torch.long)
-        if len(caption) < width:
-            tokens[row, len(caption)] = END
-        mask[row, : len(caption) + 1] = True
-    return SampledCaptions(tokens, mask, torch.tensor(photos), None if reference is None else torch.tensor(reference))
+    return captions_of(captions, photos, end=END, width=width, filler=padding, reference=reference)
 
 
 # By hand

@@ -16,7 +16,7 @@ from capscore import meteor
 from capscore.objects import CLASSES
 from capscore.unusual_order import END as LAST_WORD
 from capscore.unusual_order import WordOrder, roles
-from capscore.words import bad_end, precision, repetition, stutter
+from capscore.words import bad_end, precision
 from detectors import tiny_yolox
 from meteor import miniature
 from rewards.captions import sampled
@@ -231,13 +231,6 @@ def test_the_share_of_content_words_that_the_references_have():
     assert result.sentence.tolist() == pytest.approx([1 / 2, 2 / 3, 1, 1, 0, 0, 0])
 
 
-def test_a_reference_is_compared_with_the_other_references():
-    reward = faithful_to([["a red dog", "a dog runs", "two red"], ["a cat"]])
-    captions = ["a red dog", "a red dog", "two red", "a dog runs", "a cat", "a cat"]
-    result = reward(captions_of(captions, [0, 0, 0, 0, 1, 1], reference=[0, -1, 2, 1, 0, -1]))
-    assert result.sentence.tolist() == pytest.approx([1, 1, 1 / 2, 1 / 2, 0, 1])
-
-
 @given(st.lists(st.tuples(TEXTS, st.lists(TEXTS, max_size=3), st.integers(-1, 2)), min_size=1, max_size=4))
 def test_faithful_is_a_count_over_words(world):
     captions, references, left_out = (list(part) for part in zip(*world, strict=True))
@@ -289,15 +282,6 @@ def test_repetition_is_a_count_over_words(captions):
     assert result.words is None
     assert result.sentence.dtype == torch.float32
     assert result.sentence.tolist() == expected
-
-
-def test_what_the_evaluation_calls_repetition_or_stutter_is_penalised_and_nothing_else():
-    captions = ["a dog and a dog", "a dog and a cat", "in a dog in a cat", "two red two", "a a dog", "a dog in a red"]
-    result = Repetition(CONTENT, end=END)(captions_of(captions)).sentence
-    split = [words(caption) for caption in captions]
-    assert (result < 0).tolist() == [True, False, False, True, True, False]
-    assert repetition(split).corpus()["Rep"] == pytest.approx(2 / 6)
-    assert stutter(split).corpus()["Stutter"] == pytest.approx(1 / 6)
 
 
 def test_a_caption_that_breaks_off_is_penalised_once():
@@ -369,12 +353,6 @@ def test_a_caption_loses_by_the_logarithm_of_how_often_it_was_said_of_others():
     assert scores(reward, [[5, 6], [5, 6], [5, 6], [7], [6, 5]], [0, 1, 2, 1, 0]) == pytest.approx(expected)
 
 
-def test_asking_is_not_saying():
-    reward = Different()
-    scores(reward, [[5, 6]], [0])
-    assert scores(reward, [[5, 6]], [1]) == [0.0]
-
-
 def test_only_the_last_captions_are_remembered():
     reward = Different(window=3)
     reward.remember(ids_of([[5], [6]], [0, 0]))
@@ -427,16 +405,6 @@ def test_processes_remember_what_all_of_them_said():
     assert torch.equal(first.state(), second.state())
     assert torch.equal(first.state(), skip_batch.state())
     assert scores(first, [[6]], [0]) == pytest.approx([-math.log(2)])
-
-
-def test_a_state_that_is_restored_goes_on_as_if_nothing_had_happened():
-    reward, other = Different(window=5), Different(window=5)
-    reward.remember(ids_of([[5], [6]], [0, 1]))
-    other.restore(reward.state())
-    for each in (reward, other):
-        each.remember(ids_of([[7]], [2]))
-    assert torch.equal(reward.state(), other.state())
-    assert scores(other, [[5], [7]], [3, 3]) == pytest.approx(2 * [-math.log(2)])
 
 
 def test_a_sum_tells_its_terms_what_was_learned_from_and_not_what_that_is_compared_with():
