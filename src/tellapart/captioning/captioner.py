@@ -32,7 +32,6 @@ from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto
 from tellapart.features.sources import Item as Source  # part of what `caption` takes
 from tellapart.features.sources import LoadedPhoto, Sources
-from tellapart.models import card as sharing
 from tellapart.models.sources import of_model
 from tellapart.parallel import batched, ordered_map
 from tellapart.retrievers import DEFAULT as RETRIEVER
@@ -101,6 +100,8 @@ class PhotoCaptioner:
             >>> tellapart.load("plain").save_pretrained("mine", metrics={"CIDEr-D": 0.61})
             >>> captioner = tellapart.load("mine")
         """
+        from tellapart.models import card as sharing
+
         sharing.save(self.model, Path(folder), card=card, metrics=metrics)
 
     def push_to_hub(
@@ -113,6 +114,8 @@ class PhotoCaptioner:
         metrics: Mapping[str, float] | None = None,
     ) -> str:
         """Put such a folder onto the Hugging Face hub as owner/name; returns the address of the commit."""
+        from tellapart.models import card as sharing
+
         return sharing.push(self.model, name, private=private, token=token, card=card, metrics=metrics)
 
     def adapt(self, photos: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], **settings: Any) -> Adapted:

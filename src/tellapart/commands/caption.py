@@ -273,9 +273,8 @@ def main(arguments: list[str]) -> int:
     check(request)
 
     from tellapart.data.items import gather
-    from tellapart.desk import captions_file
 
-    if request.language and not captions_file.tag_of(request.language):
+    if request.language and not _tag(request.language):
         print_message(f"--language {request.language}: rows will not say it, for its tag (such as de) is not known.")
 
     suffix = request.out.suffix if request.out else ""

@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -48,10 +48,11 @@ from tellapart.features.sources import (
 )
 from tellapart.models.encoder import encoder_from
 from tellapart.models.parts import TaggerRun, find, is_tagger, load_encoder, read_tagger, tuned_encoder
-from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import EncoderConfig
 from tellapart.retrievers import EMBEDDED
-from tellapart.retrievers.retriever import Retriever
+
+if TYPE_CHECKING:
+    from tellapart.retrievers.retriever import Retriever
 
 _ZERO_SHOT = 1000  # words
 _PROMPT = "a photo of"  # what CLIP finds before a word
@@ -236,6 +237,8 @@ def of_tagger(run: TaggerRun, name: str, device: torch.device, most: int, thresh
 
 
 def of_retriever(name: str, device: torch.device, most: int, threshold: float) -> Attributes:
+    from tellapart.models.retrievers import load as load_retriever
+
     is_clip = name not in EMBEDDED and pretrained.could_be(name)
     retriever = load_retriever(name, device=str(device), prompt=_PROMPT if is_clip else "")
     encoder = retriever.encoder
