@@ -94,7 +94,7 @@ class Adapted:
 
     @property
     def summary(self) -> str:
-        """Whether the model is kept, and if not, which guards object and by how much."""
+        """A sentence: the model is kept, or which guards object and by how much."""
         if self.kept:
             return f"The adapted model is kept: {self.checks[0].sentence}, and all guards hold."
         failed = "; ".join(check.sentence for check in self.checks if not check.passed)
@@ -209,7 +209,7 @@ class _Adapting:
         return adapted
 
     def _request(self, photos: Photos) -> dict[str, Any]:
-        """What makes another call another adaptation."""
+        """Everything that makes another call another adaptation."""
         return {
             "photos": hashlib.sha256(" ".join(sorted(photos.hashes)).encode()).hexdigest(),
             "model": self.captioner.model.sha256,
@@ -362,7 +362,7 @@ class _Adapting:
         return adapted
 
     def _learned(self) -> str:
-        """Whether the feedback is used, in a sentence; nothing if there was none."""
+        """A sentence on whether the feedback is used; nothing if there was none."""
         if not self.decisions:
             return ""
         if self.preference is None:
@@ -418,7 +418,7 @@ def _split(photos: Photos) -> Split:
 
 
 def _figures(scores: Mapping[str, float]) -> dict[str, float]:
-    """Those that a model card shows."""
+    """The figures of a model card."""
     return {name: score for name, score in scores.items() if name.startswith(("P@1/", "R@1[")) and "hard" not in name}
 
 

@@ -44,7 +44,7 @@ def found_by(grid: Grid, retriever: str) -> str:
 
 
 def columns(grid: Grid) -> list[str]:
-    """What a table of before and after shows."""
+    """The columns of a table of before and after."""
     baseline = grid.scores[grid.against]
     objects = [name for name in baseline if name.startswith(("ObjPrec", "ObjRec"))]
     by_retrievers = [found_by(grid, retriever) for retriever in reversed(grid.retrievers)]  # the judge first
@@ -104,15 +104,15 @@ def add_unidiomatic(row: Row, measured: list[int], photos: int) -> None:
 
 
 def add_preference(row: Row, measured: list[int], photos: int, preference: Preference) -> None:
-    """How likely people are to prefer each caption to those that they liked, by their feedback."""
+    """The chance that people prefer each caption to those that they liked, by their feedback."""
     chances = [preference.chance(row.captions.of_photo[photo][0]) for photo in measured]
     _add(row, mean_of(PREFERENCE, chances), measured, photos, f"words:{len(preference.weights)}")
 
 
-def _add(row: Row, one: Statistics, measured: list[int], photos: int, signature: str) -> None:
-    rows = np.zeros((photos, one.rows.shape[1]))
-    rows[measured] = one.rows
-    row.add(Statistics(one.names, rows, one.value), signature)
+def _add(row: Row, statistics: Statistics, measured: list[int], photos: int, signature: str) -> None:
+    rows = np.zeros((photos, statistics.rows.shape[1]))
+    rows[measured] = statistics.rows
+    row.add(Statistics(statistics.names, rows, statistics.value), signature)
 
 
 def _percent(share: float) -> str:

@@ -65,7 +65,7 @@ class PhotoCaptioner:
 
     @property
     def identity(self) -> str:
-        """What captions depend on beside the photo and the search."""
+        """Everything that captions depend on beside the photo and the search."""
         clips_too = f" {models.weights_sha256(models.find(self.for_clips))}" if self.for_clips else ""
         return f"{self.model.sha256} {self.visual_input.identity}{clips_too}"
 
@@ -75,7 +75,7 @@ class PhotoCaptioner:
 
     @property
     def encoder(self) -> PhotoEncoder:
-        """What makes regions of photos."""
+        """The network that makes regions of photos."""
         if self.visual_input.encoder is None:
             raise UserError("this captioner takes imported features, and has no encoder for other photos.")
         return self.visual_input.encoder
@@ -246,30 +246,27 @@ class PhotoCaptioner:
         from tellapart.captioning.rerank import stacked
 
         words, among = self.model.tokenizer, scene.collection
-        seen = [photo for photo in photos if photo.sha256 in scene.photos]
-        if not seen:
+        visible = [photo for photo in photos if photo.sha256 in scene.photos]
+        if not visible:
             return [[] for _ in photos]
-        embeddings, features = stacked([scene.photos[photo.sha256] for photo in seen])
+        embeddings, features = stacked([scene.photos[photo.sha256] for photo in visible])
         best = contrastive_search(
-            *self._shown(seen),
-            among.listener(embeddings, among.others([photo.sha256 for photo in seen], features), words),
+            *self._shown(visible),
+            among.listener(embeddings, among.others([photo.sha256 for photo in visible], features), words),
             self._rules(search),
             weight=config.listener_weight,
             floor=config.floor,
             beam=search.width,
             n_best=search.width,
         )
-        beams = dict(
-            zip((photo.sha256 for photo in seen), in_words(best.tokens, best.logp, best.mask, words), strict=True)
-        )
-        flawless = {
-            sha256: [candidate for candidate in beam if not flaws(split_words(candidate.text))]
-            for sha256, beam in beams.items()
-        }
-        return [(flawless.get(photo.sha256) or beams.get(photo.sha256, []))[:1] for photo in photos]
+        chosen = dict[str, list[Candidate]]()
+        for photo, beam in zip(visible, in_words(best.tokens, best.logp, best.mask, words), strict=True):
+            flawless = [candidate for candidate in beam if not flaws(split_words(candidate.text))]
+            chosen[photo.sha256] = (flawless or beam)[:1]
+        return [chosen.get(photo.sha256, []) for photo in photos]
 
     def with_attributes(self, source: CaptionSource) -> CaptionSource:
-        """The same captions, with the words that the captioner was given of each photo.
+        """A source whose captions have the words that the captioner was given of each photo.
 
         They are computed once more: few ask for them.
         """

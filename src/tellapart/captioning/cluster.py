@@ -44,7 +44,7 @@ from tellapart.parallel import batched
 from tellapart.recipe import EncoderConfig
 
 Batch = TypeVar("Batch")
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 LOCAL = "local"
 INSTALL = "pip install 'tellapart[ray]'"
@@ -70,8 +70,8 @@ class Cluster:
         _import_ray()
 
     def map_batches(
-        self, batches: Sequence[Batch], make: Callable[[], Callable[[Batch], Made]], *, gpus: bool = False
-    ) -> Iterator[tuple[int, Made]]:
+        self, batches: Sequence[Batch], make: Callable[[], Callable[[Batch], Result]], *, gpus: bool = False
+    ) -> Iterator[tuple[int, Result]]:
         """The number of a batch and what was made of it, in the order in which they are done.
 
         make  runs once in each worker: gives what makes something of a batch.  What is a UserError there is one here
@@ -85,16 +85,16 @@ class Cluster:
             todo = dict(enumerate(batches))
             without_result = 0
             while todo:
-                before, lost = len(todo), ""
+                waiting, lost = len(todo), ""
                 try:
-                    for number, made in _one_dataset(todo, make, gpus):
+                    for number, result in _one_dataset(todo, make, gpus):
                         del todo[number]
-                        yield number, made
+                        yield number, result
                 except RayTaskError:  # not that a worker was lost: something is wrong in what it does
                     raise
                 except RayError as error:
                     lost = _in_one_line(str(error).strip().rpartition("\n")[2])  # above it are ids, or a traceback
-                without_result = without_result + 1 if len(todo) == before else 0
+                without_result = without_result + 1 if len(todo) == waiting else 0
                 if without_result == _ATTEMPTS:
                     raise UserError(
                         f"Ray lost its workers {_ATTEMPTS} times in a row without a result ({lost}); finished "
@@ -139,11 +139,11 @@ def _knock(address: str) -> None:
     """Refuses an address where no server answers, or one that is not Ray."""
     if address.startswith("ray://"):  # Ray Data is not made for Ray's client protocol
         raise UserError(f"--ray {address}: give HOST:PORT of the head node, or auto, on a machine of the cluster.")
-    found = re.fullmatch(r"\[?([^/]+?)\]?:(\d{1,5})", address)
-    if found is None or not 0 < int(found[2]) < 65536:
+    match = re.fullmatch(r"\[?([^/]+?)\]?:(\d{1,5})", address)
+    if match is None or not 0 < int(match[2]) < 65536:
         raise UserError(f"--ray {address}: an address is HOST:PORT, such as localhost:6379, or auto, or {LOCAL}.")
     try:
-        with socket.create_connection((found[1], int(found[2])), _ANSWERS_WITHIN) as connection:
+        with socket.create_connection((match[1], int(match[2])), _ANSWERS_WITHIN) as connection:
             connection.sendall(_GREETING)
             answer = connection.recv(9)
     except (OSError, UnicodeError) as error:
@@ -154,8 +154,8 @@ def _knock(address: str) -> None:
 
 
 def _one_dataset(
-    batches: Mapping[int, Batch], make: Callable[[], Callable[[Batch], Made]], gpus: bool
-) -> Iterator[tuple[int, Made]]:
+    batches: Mapping[int, Batch], make: Callable[[], Callable[[Batch], Result]], gpus: bool
+) -> Iterator[tuple[int, Result]]:
     """Ends with a RayError as soon as a worker is lost."""
     ray = _import_ray()
     resources = ray.cluster_resources()
@@ -166,7 +166,7 @@ def _one_dataset(
     ray.data.DataContext.get_current().target_max_block_size = 1  # a batch's result is sent off when it is done
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that ray.remote's arguments, such as max_restarts, have other names one day
-        made = ray.data.from_items(rows, override_num_blocks=min(len(rows), _BLOCKS_A_WORKER * workers)).map_batches(
+        results = ray.data.from_items(rows, override_num_blocks=min(len(rows), _BLOCKS_A_WORKER * workers)).map_batches(
             _Worker,
             batch_size=1,
             fn_constructor_args=(make,),
@@ -176,8 +176,8 @@ def _one_dataset(
             max_restarts=0,
             max_task_retries=0,
         )
-    for row in made.iter_rows():
-        refused, result = pickle.loads(row["made"])
+    for row in results.iter_rows():
+        refused, result = pickle.loads(row["result"])
         if refused:
             raise UserError(f"a worker of the Ray cluster: {refused}")
         yield int(row["number"]), result
@@ -195,8 +195,8 @@ class _Worker:
 
     def __call__(self, rows: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         (number,), (batch,) = rows["number"], rows["batch"]
-        made = None if self._refused else self._work(pickle.loads(batch))
-        return {"number": [number], "made": [pickle.dumps((self._refused, made))]}
+        result = None if self._refused else self._work(pickle.loads(batch))
+        return {"number": [number], "result": [pickle.dumps((self._refused, result))]}
 
 
 def _in_one_line(text: str) -> str:
@@ -213,7 +213,7 @@ class ClusterCaptioner(PhotoCaptioner):
         """name  none: the embedded default"""
         here = load(name, device=device)
         super().__init__(here.model, here.visual_input, here.device, here.for_clips)
-        self._name = name and "+".join(_portable_name(one, EMBEDDED) for one in models.members(name))
+        self._name = name and "+".join(_portable_name(member, EMBEDDED) for member in models.members(name))
         self._cluster, self._wanted_device = cluster, device
 
     def propose(
@@ -253,7 +253,7 @@ def extraction_on(cluster: Cluster, encoder: PhotoEncoder, device: str) -> Extra
     """
 
     def extraction(examples: Sequence[Example]) -> Iterator[EncodedBatch]:
-        batches = list(batched((Example(one.id, one.file) for one in examples), extracted.BATCH))
+        batches = list(batched((Example(example.id, example.file) for example in examples), extracted.BATCH))
         make = partial(_load_encoding, config, device, encoder.weights_sha256)
         for _, batch in cluster.map_batches(batches, make, gpus=device != "cpu"):
             yield batch

@@ -60,7 +60,7 @@ class RerankConfig:
     def identity(self) -> str:
         """Settings that captions depend on; those that are as ever go without saying, so that others can join."""
         values = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]
-        stated = [f"{name}={value}" for name, value, usual in values if value != usual and name != "context"]
+        stated = [f"{name}={value}" for name, value, default in values if value != default and name != "context"]
         return " ".join([*stated, *([] if self.context is None else [f"context={self.context.identity}"])])
 
 

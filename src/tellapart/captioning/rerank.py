@@ -170,8 +170,8 @@ class Collection:
         names = dict.fromkeys(os.fspath(photo) for photo in photos if not isinstance(photo, Image.Image))
         here = [place for place, file in enumerate(self.photos.files) if file in names]
         vectors = self._vectors(part_of(self.photos, here))
-        known = {self.photos.files[place] for place in here}
-        others = [name for name in names if name not in known]
+        named_here = {self.photos.files[place] for place in here}
+        others = [name for name in names if name not in named_here]
         if keep and others:
             vectors |= self._vectors(embed_photos(self.retriever, others))
         unkept = [photo for photo in photos if isinstance(photo, Image.Image)] if keep else photos
@@ -198,7 +198,7 @@ class Collection:
         return self._place.get(sha256)
 
     def copies(self, near: Sequence[int], features: Tensor | None) -> list[int]:
-        """Those near-duplicates that show the very same picture.  features: (D,) of the photo"""
+        """The near-duplicates that show the very same picture.  features: (D,) of the photo"""
         if features is None or self._features is None or not near:
             return []
         same = self._features[list(near)] @ F.normalize(features, dim=0) > COPIES_ABOVE
@@ -226,7 +226,7 @@ class Collection:
         ]
 
     def look_alikes(self, photos: Tensor, others: Tensor, k: int) -> list[list[int]]:
-        """Those of the nearest, k at most, that are similar enough; of a burst only the most similar."""
+        """The nearest that are similar enough, k at most; of a burst only the most similar."""
         least = -math.inf if self.alike_above is None else self.alike_above
         groups = []
         for near in self.nearest(photos, others, _DEEPER * k):
@@ -355,7 +355,7 @@ def choose(proposed: Sequence[Proposed], scene: Scene, config: RerankConfig) -> 
 
 
 def _is_taken(text: str, photo: Tensor, others: Tensor, scene: Scene) -> bool:
-    """Whether a look-alike has this caption: photo (E,), others (P,) of the photo."""
+    """True if a look-alike has this caption: photo (E,), others (P,) of the photo."""
     collection = scene.collection
     holders = [place for place in scene.so_far.with_caption(text) if others[place]]
     least = -math.inf if collection.alike_above is None else collection.alike_above

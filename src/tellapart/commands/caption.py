@@ -420,9 +420,9 @@ def _proposer(request: argparse.Namespace, model: Any, config: RerankConfig) -> 
 
     prompt = asking.PROMPTS[request.style or "caption"] if request.prompt is None else request.prompt
     if config.contrast == "prompt":
-        usual = asking.CONTRAST_PROMPTS[request.style or "caption"]
+        default = asking.CONTRAST_PROMPTS[request.style or "caption"]
         shown = asking.ContrastConfig(
-            usual if request.contrast_prompt is None else request.contrast_prompt,
+            default if request.contrast_prompt is None else request.contrast_prompt,
             **_stated(answers=request.answers, images=request.images),
         )
         return asking.contrast_prompt(

@@ -228,7 +228,7 @@ class ContrastPrompt:
         return in_context(Question(first.file, beside, prompt, self.config.answers), "", self.context)
 
     def _usable(self, first: Proposed, answers: Sequence[Candidate], scene: Scene) -> list[Candidate]:
-        """Those that are short and, as far as is known, true."""
+        """The answers that are short and, as far as is known, true."""
         short = [answer for answer in answers if len(split_words(answer.text)) <= self.config.longest]
         classes = self.objects_in([first.file])[0] if self.objects_in is not None and short else None
         true = [answer for answer in short if classes is None or not names_unseen(answer.text, classes)]
@@ -236,7 +236,7 @@ class ContrastPrompt:
         return [answer for answer in true if not self._doubtful(answer.text, first.candidates[0].text, photo, scene)]
 
     def _doubtful(self, text: str, first: str, photo: PhotoVectors, scene: Scene) -> bool:
-        """Whether one of the words that an answer adds is doubtful."""
+        """True if one of the words that an answer adds is doubtful."""
         words = split_words(text)
         added = set(content(words)) - set(split_words(first))
         without = [" ".join(word for word in words if word != left_out) for left_out in sorted(added)]
@@ -245,7 +245,7 @@ class ContrastPrompt:
 
 
 def names_unseen(caption: str, classes: frozenset[int]) -> bool:
-    """Whether a caption names an object that is none of these.
+    """True if a caption names an object that is none of these.
 
     >>> names_unseen("a dog on a bench", frozenset({13}))  # COCO's bench
     True

@@ -106,9 +106,8 @@ class CaptionsFile:
     def keep(self, rows: Iterable[Row]) -> None:
         """Make these, and only these, the rows of the file, in one step."""
         self.rows = list(rows)
-        known = dict.fromkeys(self._columns)
-        if self._csv and (more := [name for row in self.rows for name in row if name not in known]):
-            self._columns += dict.fromkeys(more)
+        if self._csv:
+            self._columns = list(dict.fromkeys([*self._columns, *(name for row in self.rows for name in row)]))
         try:
             data = self._header() + b"".join(map(self._line, self.rows))
         except RecursionError:
@@ -225,7 +224,7 @@ def _is_cut_off(line: bytes) -> bool:
 
 
 def _breaks_off(table: tables.Table, last: str) -> bool:
-    """Whether the last line of a table of ours, which has no line break, is not a whole row."""
+    """True if the last line of a table of ours, which has no line break, is not a whole row."""
     if table.broken and table.broken[-1].text == last.encode("utf-8", "surrogateescape"):
         return True
     if not table.rows:
@@ -277,7 +276,7 @@ def _number(cell: str) -> float | None:
 
 
 def is_by_hand(row: Row) -> bool:
-    """Whether a person wrote the caption, as far as one can know; without a key of ours, one did."""
+    """True if a person wrote the caption, as far as one can know; without a key of ours, one did."""
     if "caption" not in row:
         return False
     if row.get("edited"):
@@ -295,7 +294,7 @@ def is_approved(row: Row) -> bool:
 def fingerprint(row: Row) -> str:
     """Of the captions.  How their characters are put together and spaced is no matter: programs change that."""
     listed = row.get("captions") or []
-    texts = [row["caption"], *(one.get("caption", "") if isinstance(one, dict) else one for one in listed)]
+    texts = [row["caption"], *(item.get("caption", "") if isinstance(item, dict) else item for item in listed)]
     return short_hash(json.dumps([" ".join(unicodedata.normalize("NFC", str(text)).split()) for text in texts]))
 
 
@@ -343,7 +342,7 @@ def rows_of_results(path: Path) -> Path:
     if files.is_file(path):
         existing = files.read_json_value(path)
         if not isinstance(existing, list) or not all(
-            isinstance(one, dict) and one.keys() == {"image_id", "caption"} for one in existing
+            isinstance(row, dict) and row.keys() == {"image_id", "caption"} for row in existing
         ):
             raise UserError(f"--out {path}: exists and is no file of COCO results; choose another name.")
     beside = path.with_suffix(".jsonl")

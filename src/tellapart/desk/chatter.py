@@ -1,4 +1,4 @@
-"""What chat models put around a caption, or in place of it: first words, labels, markdown, thoughts, refusals.
+"""Words that chat models put around a caption, or in place of it: first words, labels, markdown, thoughts, refusals.
 
 `caption_in` takes the caption out of an answer, `is_refusal` knows an answer that has none, and `has_chatter` and
 `has_opening` find the same in captions that are in a file already.  The patterns err on the side of leaving a text as
@@ -30,32 +30,32 @@ def caption_in(answer: str) -> str:
 
 
 def is_refusal(answer: str) -> bool:
-    """Whether a model declines, or asks for the photo, instead of describing it."""
+    """True if a model declines, or asks for the photo, instead of describing it."""
     return _REFUSAL.match(_unquoted(_without_chatter(answer))) is not None
 
 
 def has_chatter(caption: str) -> bool:
-    """Whether there is anything around a caption that is not part of it; openings and quotes are not counted."""
+    """True if there is anything around a caption that is not part of it; openings and quotes are not counted."""
     return _without_chatter(caption) != one_line(caption[:_LONGEST_READ])
 
 
 def has_opening(caption: str) -> bool:
-    """Whether a caption begins with "photo of", "this image shows" or the like."""
+    """True if a caption begins with "photo of", "this image shows" or the like."""
     return _OPENING.match(caption) is not None or _REMOVABLE_OPENING.match(caption) is not None
 
 
 def without_thoughts(answer: str) -> str:
     """The answer without the blocks of a model's reasoning; one that is not closed takes the rest with it."""
     opened = _THOUGHT_BEGINS.search(answer)
-    ends = [found.end() for found in _THOUGHT_ENDS.finditer(answer)]
+    ends = [match.end() for match in _THOUGHT_ENDS.finditer(answer)]
     if not ends:
         return answer[: opened.start()] if opened else answer
     # Some chat templates send the closing mark only: all before it is reasoning.
     after = answer[ends[-1] :]
     reopened = _THOUGHT_BEGINS.search(after)
     after = after[: reopened.start()] if reopened else after
-    before = answer[: opened.start()] if opened else ""
-    return after if after.strip() else before
+    start = answer[: opened.start()] if opened else ""
+    return after if after.strip() else start
 
 
 def one_line(text: str) -> str:
@@ -103,8 +103,8 @@ def _from_json(text: str) -> str:
         content = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    found = (content.get(key) for key in ("caption", "description", "alt_text", "alt", "text", "answer"))
-    return next((value for value in found if isinstance(value, str)), text)
+    values = (content.get(key) for key in ("caption", "description", "alt_text", "alt", "text", "answer"))
+    return next((value for value in values if isinstance(value, str)), text)
 
 
 def _plain_text(line: str) -> str:
@@ -119,11 +119,11 @@ def _plain_text(line: str) -> str:
 
 def _without_hashtags(text: str) -> str:
     """Without the hashtags at the end, unless the sentence needs them: 'a banner that reads #MeToo'."""
-    found = re.search(r"(?:(?<=\s)|^)#[^\W\d]\w{0,99}(?:[\s,]+#[^\W\d]\w{0,99})*[\s.]*$", text)
-    if found is None:
+    match = re.search(r"(?:(?<=\s)|^)#[^\W\d]\w{0,99}(?:[\s,]+#[^\W\d]\w{0,99})*[\s.]*$", text)
+    if match is None:
         return text
-    before = text[: found.start()].rstrip()
-    return text if _NEEDS_A_WORD.search(before) else before
+    start = text[: match.start()].rstrip()
+    return text if _NEEDS_A_WORD.search(start) else start
 
 
 def _unquoted(text: str) -> str:
@@ -143,8 +143,8 @@ def _shortened(text: str) -> str:
 
 def whole_sentences(text: str) -> str:
     """Without the sentence at the end that is not finished; "" if that is the only one."""
-    found = re.match(r".*[.!?\u3002](?=\s|$)", text)
-    return found[0] if found else ""
+    match = re.match(r".*[.!?\u3002](?=\s|$)", text)
+    return match[0] if match else ""
 
 
 _TAG = re.compile(  # marks of chat templates that reach the text, and tags that prompts ask for
@@ -209,8 +209,8 @@ _REMOVABLE_OPENING = re.compile(
 
 
 def _without_opening(text: str) -> str:
-    found = _REMOVABLE_OPENING.match(text)
-    rest = text[found.end() :] if found else ""
+    match = _REMOVABLE_OPENING.match(text)
+    rest = text[match.end() :] if match else ""
     if not rest:
         return text
     return rest[0].upper() + rest[1:] if text[0].isupper() else rest

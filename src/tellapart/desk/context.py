@@ -1,4 +1,4 @@
-"""What is known of a photo beside its picture: a note in its folder, names, when it was taken.
+"""Facts of a photo beside its picture: a note in its folder, names, when it was taken.
 
 It goes into the prompt of models that can be asked.  And candidates that have words of it get a bonus, at most `BONUS`,
 when a caption is chosen: enough to decide between captions that are about as good, not to make a bad one win.
@@ -103,7 +103,7 @@ def _note(folder: Path) -> str:
 
 
 def _given_name(name: str) -> str:
-    """What of a name a person gave: without numbers, dates and what cameras and programs put there."""
+    """The part of a name that a person gave: without numbers, dates and what cameras and programs put there."""
     words = re.findall(r"[^\W\d_]+(?:['-][^\W\d_]+)*|\d+", name)
     spelt = [word for word in words if not word.isdigit() and len(word) > 1 and word.lower() not in _NAMES]
     if not spelt or re.fullmatch(r"[0-9a-fA-F-]{8,}", name):  # a hash

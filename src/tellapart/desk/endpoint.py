@@ -49,7 +49,7 @@ MAX_TOKENS = 2048  # of an answer: some models think for a thousand before they 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked about one photo."""
+    """A question about one photo."""
 
     file: str
     beside: tuple[str, ...] = ()  # photos that are shown after it
@@ -59,7 +59,7 @@ class Question:
 
 @dataclass
 class Usage:
-    """What requests took, as the last message of a run says."""
+    """Counts of requests and tokens, as the last message of a run says."""
 
     requests: int = 0
     answers: int = 0
@@ -151,7 +151,7 @@ class Endpoint:
 
 
 def _is_local(url: str) -> bool:
-    """Whether it is localhost:8080 or 192.168.0.2:8080, without http://; a name of another host needs it."""
+    """True of localhost:8080 or 192.168.0.2:8080, without http://; a name of another host needs it."""
     try:
         host = "" if "://" in url else urlsplit(f"//{url}").hostname or ""
         return host == "localhost" or bool(host and ip_address(host))
@@ -266,7 +266,7 @@ def _tokens(usage: Any) -> tuple[int, int] | None:
 
 
 def error_message(answer: bytes) -> str:
-    """What a server says of an error: {"error": {"message"}}, {"error"}, {"message"}, {"detail"} or plain text."""
+    """A server's words about an error: {"error": {"message"}}, {"error"}, {"message"}, {"detail"} or plain text."""
     content = _json(answer)
     if isinstance(content, dict):
         message = next((content[key] for key in ("error", "message", "detail") if content.get(key)), "")
@@ -332,7 +332,7 @@ class KeptAnswers:
                 path.unlink(missing_ok=True)
 
     def _path(self, file: str, request: bytes) -> Path | None:
-        """Where an answer is kept; none: nowhere."""
+        """The file of an answer; none: it is not kept."""
         with self._lock:
             if not self._is_open:
                 self._is_open = True
@@ -472,7 +472,7 @@ class Client:
         return text.replace(key, "***") if key else text
 
     def _failure(self, response: http.client.HTTPResponse, answer: bytes) -> Failure | UserError:
-        """What an answer with another status than 200 means."""
+        """The error that an answer with another status than 200 means."""
         status = response.status
         message = error_message(answer) or one_line(response.reason)[:LONGEST_MESSAGE]
         reason = self.without_key(f"the server answers {status}" + (f" ({message})" if message else ""))
@@ -508,7 +508,7 @@ def _reason(error: Exception) -> str:
 
 
 def _seconds(retry_after: str) -> float:
-    """What a Retry-After header says: seconds, or a date."""
+    """Seconds of a Retry-After header, which has seconds or a date."""
     if retry_after.strip().isdecimal():
         return float(retry_after.strip()[:12])
     with suppress(ValueError, TypeError, OverflowError):
@@ -652,7 +652,7 @@ class Run:
         return Proposed(file, [Candidate(text) for text in captions], sha256=sha256)
 
     def _count_failure(self, failure: Failure) -> None:
-        """What goes wrong with each photo is a `UserError`."""
+        """Raises a `UserError` if the same goes wrong with one photo after the other."""
         with self._lock:
             self._in_a_row = self._in_a_row + 1 if failure.reason == self._same else 1
             self._same = failure.reason

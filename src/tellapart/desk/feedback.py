@@ -1,4 +1,4 @@
-"""What people decided about captions, in a reviewed captions file or a study, as decisions to learn from.
+"""Decisions of people about captions, in a reviewed captions file or a study, as decisions to learn from.
 
 captions file   edited: the new caption is better than the original; approved, rejected: a caption by itself
 study: compare  the preferred caption is better, by each of the two questions; a tie says nothing
@@ -19,13 +19,13 @@ from tellapart.rewards.preference import LEAST, Decision
 
 def read(path: Path) -> list[Decision]:
     """At least so many that something can be learned."""
-    found = list(_of_study(path) if is_folder(path) else _of_captions(path))
-    if len(found) < LEAST:
+    decisions = list(_of_study(path) if is_folder(path) else _of_captions(path))
+    if len(decisions) < LEAST:
         raise UserError(
-            f"--feedback {path}: has {len(found)} captions that a person has approved, rejected, edited or compared; "
-            f"{LEAST} are needed."
+            f"--feedback {path}: has {len(decisions)} captions that a person has approved, rejected, edited or "
+            f"compared; {LEAST} are needed."
         )
-    return found
+    return decisions
 
 
 def _of_captions(path: Path) -> Iterator[Decision]:

@@ -136,19 +136,19 @@ def _settle(arranged: Rows, photos: Mapping[str, Input], pictures: dict[str, str
 # A row
 
 
-def new_row(row: Row, before: Iterable[Row], picture: str, settings: str) -> Row:
+def new_row(row: Row, replaced: Iterable[Row], picture: str, settings: str) -> Row:
     """A row that is made now, with what else people put into those that it takes the place of.
 
     picture   SHA-256 of what the photo shows
     """
-    theirs = {name: value for old in before for name, value in old.items() if _is_theirs(name, value)}
+    theirs = {name: value for old in replaced for name, value in old.items() if _is_theirs(name, value)}
     if "error" in row:
         return row | theirs
     return row | {"key": str(Key(picture[:16], short_hash(settings), fingerprint(row)))} | theirs
 
 
 def _is_theirs(name: str, value: object) -> bool:
-    """Whether people put it there for themselves; some had a column `review` before it was ours."""
+    """True if people put it there for themselves; some had a column `review` before it was ours."""
     return name not in COLUMNS or (name == "review" and value not in REVIEWS)
 
 
@@ -158,7 +158,7 @@ def _named(row: Row, photo: Input) -> Row:
 
 
 def _is_current(row: Row, picture: str, settings: str) -> bool:
-    """Whether it was made of the photo as it is now, by the same model with the same settings or approved since."""
+    """True if it was made of the photo as it is now, by the same model with the same settings or approved since."""
     key = key_of(row)
     if "caption" not in row or key is None or not _shows(row, picture):
         return False
@@ -236,18 +236,18 @@ def _exists(name: str) -> bool:
     return "\0" not in name and os.path.lexists(file_of(name))
 
 
-def merged(existing: Sequence[Row], made: Iterable[Row]) -> Iterator[Row]:
+def merged(existing: Sequence[Row], added: Iterable[Row]) -> Iterator[Row]:
     """The rows that a file holds, and those that we added while it was open in an editor."""
     yield from existing
-    known = {(row["file"], row.get("key"), row.get("error")) for row in existing}
-    yield from (row for row in made if (row["file"], row.get("key"), row.get("error")) not in known)
+    there = {(row["file"], row.get("key"), row.get("error")) for row in existing}
+    yield from (row for row in added if (row["file"], row.get("key"), row.get("error")) not in there)
 
 
 # Captions into a file
 
 
 class RowStore(Protocol):
-    """Where rows go: a `CaptionsFile`, or a database."""
+    """A place for rows: a `CaptionsFile`, or a database."""
 
     rows: list[Row]
 
@@ -286,13 +286,15 @@ def _write(source: CaptionSource, inputs: Sequence[Input], out: RowStore, again:
         stay += existing.others
         source.collection.remember({row["file"]: row["caption"] for row in stay if "caption" in row})
     witness = Witness(todo)
-    made: list[Row] = []
+    added: list[Row] = []
     unit = clips.unit(photo.file for photo in photos.values())
     with Progress("captions", len(photos), unit=unit, done=len(existing.done)) as bar:
         failed = Unusable(bar.message)
         for batch in batched(source.caption(todo), _SAVED_TOGETHER):
             rows = []
-            for caption, picture in zip(batch, ordered_map(witness.picture, [one.file for one in batch]), strict=True):
+            for caption, picture in zip(
+                batch, ordered_map(witness.picture, [caption.file for caption in batch]), strict=True
+            ):
                 place = place_of[caption.file]
                 row = _row(photos[place], caption, source.language)
                 rows.append(new_row(row, existing.of_photos[place], picture or caption.sha256, source.identity))
@@ -300,14 +302,14 @@ def _write(source: CaptionSource, inputs: Sequence[Input], out: RowStore, again:
                     failed.add(caption.file, caption.error)
             out.append(rows)
             source.saved([caption.file for caption in batch if not caption.error])
-            made += rows
+            added += rows
             bar.advance(len(batch))
         failed.rest()  # all have a row
     # What was made of a photo before, with other settings, stays until there is something better than an error; and
     # what a person wrote stays, even if it was written only just now.
-    after = by_place(list(merged(out.read_again(), made)), photos)
+    after = by_place(list(merged(out.read_again(), added)), photos)
     out.keep(after.chosen())
-    remade = Counter(existing.why[place_of[row["file"]]] for row in made if "caption" in row)
+    remade = Counter(existing.why[place_of[row["file"]]] for row in added if "caption" in row)
     print_message(_summary(out, existing, after, remade, len(failed), may_ask=again is False))
     if existing.changed:
         print_message(f"the picture has changed since its caption was edited by hand: {first_few(existing.changed)}")

@@ -47,7 +47,7 @@ def _names(file: str, by: str | float) -> list[str]:
 
 
 def widened(proposer: Proposer, collection: Collection, config: RerankConfig) -> CaptionSource:
-    """Where no caption tells a segment apart from the others, it is described by more of its context in time (CDP)."""
+    """Captions of segments; one that no caption tells apart is described by more of its context in time (CDP)."""
     source = tell_apart(proposer, collection, config)
 
     def caption(photos: Iterable[Any]) -> Iterator[Caption]:
@@ -84,7 +84,7 @@ def _overlaps(wide: Segment, other: Segment | None) -> bool:
 
 @dataclass(frozen=True)
 class Reading:
-    """What subtitlers expect a reader to manage."""
+    """Limits that subtitlers keep to for readers."""
 
     speed: float = 17.0  # characters a second
     line: int = 32  # characters

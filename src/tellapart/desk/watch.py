@@ -23,39 +23,39 @@ _RECENT = 3600.0  # seconds; a photo that was changed before is not tried by dec
 
 
 class Arrivals:
-    """Which photos are new or changed and finished: the same size and time in two polls, and they can be decoded."""
+    """Finds photos that are new or changed, and finished: the same size and time in two polls, and decodable."""
 
     def __init__(self, list_photos: Callable[[], Sequence[Input]], clock: Callable[[], float] = time.monotonic):
-        """look  lists all photos that exist now"""
+        """list_photos  all photos that exist now"""
         self._list, self._clock = list_photos, clock
-        self._seen: dict[str, tuple[Stamp, float]] = {}  # file -> its status, and since when
+        self._stamps: dict[str, tuple[Stamp, float]] = {}  # file -> its status, and since when
         self._done: dict[str, Stamp] = {}
         self.unfinished: set[str] = set()  # files that are still being written
 
     def poll(self) -> list[Input]:
-        """Those that are to be captioned now; the same again at the next poll if they are not `done`."""
-        seen, ready, now = dict[str, tuple[Stamp, float]](), list[Input](), self._clock()
+        """The photos that are to be captioned now; the same again at the next poll if they are not `done`."""
+        stamps, ready, now = dict[str, tuple[Stamp, float]](), list[Input](), self._clock()
         for photo in self._list():
             if (status := stamp_of(photo.file)) is None:  # gone again
                 continue
-            before, since = self._seen.get(photo.file, (None, now))
-            seen[photo.file] = status, since if status == before else now
-            is_new = status == before and self._done.get(photo.file) != status
+            earlier, since = self._stamps.get(photo.file, (None, now))
+            stamps[photo.file] = status, since if status == earlier else now
+            is_new = status == earlier and self._done.get(photo.file) != status
             if is_new and (now - since >= PATIENCE or _is_finished(photo.file)):
                 ready.append(photo)
-        self._seen = seen
-        self._done = {file: status for file, status in self._done.items() if file in seen}
-        self.unfinished = {file for file, (status, _) in seen.items() if self._done.get(file) != status}
+        self._stamps = stamps
+        self._done = {file: status for file, status in self._done.items() if file in stamps}
+        self.unfinished = {file for file, (status, _) in stamps.items() if self._done.get(file) != status}
         self.unfinished -= {photo.file for photo in ready}
         return ready
 
     def done(self, taken: Sequence[Input]) -> None:
         """These have rows now, and do not come again unless they change."""
-        self._done |= {photo.file: self._seen[photo.file][0] for photo in taken}
+        self._done |= {photo.file: self._stamps[photo.file][0] for photo in taken}
 
 
 def _is_finished(file: str) -> bool:
-    """Whether a photo that was changed lately can be decoded; all its bytes are needed for that."""
+    """True if a photo that was changed lately can be decoded; all its bytes are needed for that."""
     try:
         if clips.named_as_clip(file) or abs(time.time() - Path(file).stat().st_mtime) > _RECENT:
             return True
@@ -74,14 +74,14 @@ def in_folders(paths: Sequence[str]) -> Callable[[], list[Input]]:
 
     def list_photos() -> list[Input]:
         try:
-            found, problems = gather(paths)
+            photos_now, problems = gather(paths)
         except UserError:  # no photo yet, or a disk that is not mounted at the moment
             return []
         for problem in problems:
             if problem not in shown:
                 shown.add(problem)
                 print_message(problem)
-        return found
+        return photos_now
 
     return list_photos
 
@@ -123,13 +123,13 @@ def _until_stopped() -> Iterator[None]:
         raise KeyboardInterrupt
 
     try:
-        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        handlers = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not in the main thread: the caller decides how to stop
-        before = {}
+        handlers = {}
     try:
         yield
     except KeyboardInterrupt:
         pass
     finally:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
