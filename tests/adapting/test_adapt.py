@@ -3,19 +3,19 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file
 
 import tellapart as library
 from capscore.errors import UserError
+from support.holiday import holiday
 from support.killed import run_killed
 from tellapart import album
 from tellapart.adapting import adapt as adapting
 from tellapart.adapting.verdict import Check
 from tellapart.rewards import Reward
+from tellapart.rewards.preference import Decision
 from tellapart.rewards.registry import REWARDS, RewardEntry
 from tellapart.rewards.retrieval import log_probability
 
@@ -29,13 +29,7 @@ def cache(own_cache):
 
 @pytest.fixture
 def folder(tmp_path):
-    made = tmp_path / "holiday"
-    made.mkdir()
-    draw = np.random.default_rng(0)
-    for i in range(36):
-        pixels = draw.integers(0, 256, (4, 4, 3), dtype=np.uint8)
-        Image.fromarray(pixels).resize((40, 32), Image.Resampling.NEAREST).save(made / f"{i:02}.png")
-    return made
+    return holiday(tmp_path / "holiday", 36)
 
 
 @pytest.fixture
@@ -116,47 +110,46 @@ def test_a_killed_call_goes_on_and_ends_as_one_that_was_not(tellapart, small_mod
     assert names(tmp_path / "out") == ["adapt.json", "report.html"]
 
 
-def test_too_few_photos_are_refused_and_nothing_is_left(adapt, folder, tmp_path):
-    for file in sorted(folder.iterdir())[20:]:
-        file.unlink()
-    with pytest.raises(UserError, match=r"20 different photos can be used, 10 to learn from and 10 held out; a batch"):
+@pytest.mark.parametrize(
+    ("settings", "about"),
+    [
+        ({"retriever": "judge"}, "the judge decides whether the model is kept; it cannot reward it"),
+        ({"model": "plain+distinctive"}, "only a single captioner can be trained"),
+        ({"feedback": [Decision("a", better="b")]}, "these are 1 decisions; 20 are needed"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(adapt, settings, about):
+    with pytest.raises(UserError, match=about):
+        adapt(**settings)
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "data", "about"),
+    [
+        (16, None, "20 different photos can be used, 10 to learn from and 10 held out; a batch"),
+        (10, b"no photo: ", "26 different photos can be used"),
+    ],
+)
+def test_too_few_photos_are_refused_and_nothing_is_left(adapt, folder, tmp_path, spoilt, data, about):
+    for file in sorted(folder.iterdir())[:spoilt]:
+        file.unlink() if data is None else file.write_bytes(data + file.name.encode())
+    with pytest.raises(UserError, match=about):
         adapt()
     assert not (tmp_path / "out").exists()
 
 
-def test_photos_that_cannot_be_decoded_may_leave_too_few(adapt, folder, tmp_path):
-    for file in sorted(folder.iterdir())[:10]:
-        file.write_bytes(b"no photo: " + file.name.encode())
-    with pytest.raises(UserError, match="26 different photos can be used"):
-        adapt()
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_folder_of_something_else_is_left_alone(adapt, tmp_path):
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "diary.txt").write_text("mine")
-    with pytest.raises(UserError, match=r"out is not empty and holds no adapted model; choose another --out\.$"):
-        adapt()
-    assert names(tmp_path / "out") == ["diary.txt"]
-
-
-def test_a_folder_of_another_adaptation_is_left_alone(adapt, folder, tmp_path):
+def test_a_folder_of_something_else_or_of_another_adaptation_is_left_alone(adapt, folder, tmp_path):
+    (tmp_path / "diary").mkdir()
+    (tmp_path / "diary" / "diary.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"diary is not empty and holds no adapted model; choose another --out\.$"):
+        adapt(out=tmp_path / "diary")
+    assert names(tmp_path / "diary") == ["diary.txt"]
     adapt()
     there = (tmp_path / "out" / "adapt.json").read_bytes()
     (folder / "00.png").unlink()
     with pytest.raises(UserError, match="out was made with other photos, another model or other settings"):
         adapt()
     assert (tmp_path / "out" / "adapt.json").read_bytes() == there
-
-
-def test_the_judge_cannot_give_the_reward(adapt):
-    with pytest.raises(UserError, match="the judge decides whether the model is kept; it cannot reward it"):
-        adapt(retriever="judge")
-
-
-def test_several_captioners_at_once_cannot_be_trained(adapt, small_model):
-    with pytest.raises(UserError, match="only a single captioner can be trained"):
-        adapt(model=f"{small_model}+{small_model}")
 
 
 def shuffled(context):

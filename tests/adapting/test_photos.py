@@ -3,24 +3,16 @@
 import json
 import shutil
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from capscore.errors import UserError
+from support.holiday import holiday
 from tellapart.adapting import photos as photo_files
 
 
 @pytest.fixture
 def folder(tmp_path):
-    """Forty different small photos."""
-    made = tmp_path / "photos"
-    made.mkdir()
-    draw = np.random.default_rng(0)
-    for i in range(40):
-        pixels = draw.integers(0, 256, (4, 4, 3), dtype=np.uint8)
-        Image.fromarray(pixels).resize((32, 32), Image.Resampling.NEAREST).save(made / f"{i:02}.png")
-    return made
+    return holiday(tmp_path / "photos", 40)
 
 
 def held_out(photos):

@@ -2,11 +2,11 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import load_file
+
+from support.holiday import holiday
 
 pytest.importorskip("transformers", reason="these models are loaded with transformers")
 
@@ -38,13 +38,7 @@ def quick(own_cache, monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path):
-    made = tmp_path / "holiday"
-    made.mkdir()
-    draw = np.random.default_rng(0)
-    for i in range(33):
-        pixels = draw.integers(0, 256, (4, 4, 3), dtype=np.uint8)
-        Image.fromarray(pixels).resize((40, 32), Image.Resampling.NEAREST).save(made / f"{i:02}.png")
-    return made
+    return holiday(tmp_path / "holiday", 33)
 
 
 def changed(before, after):

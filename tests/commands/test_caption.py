@@ -55,16 +55,6 @@ def test_rows_are_in_input_order_with_the_log_probability(caption, photo_folder,
     assert rows[1]["logprob"] == pytest.approx(alone.logprob, abs=1e-4)
 
 
-def test_csv_and_json_lines_say_the_same(caption, photo_folder, tmp_path):
-    caption(photo_folder, "--out", tmp_path / "o.jsonl")
-    caption(photo_folder, "--out", tmp_path / "o.csv")
-    with (tmp_path / "o.csv").open(newline="") as file:
-        table = list(csv.DictReader(file))
-    assert [(row["file"], row["caption"], float(row["logprob"])) for row in table] == [
-        (row["file"], row["caption"], row["logprob"]) for row in rows_of(tmp_path / "o.jsonl")
-    ]
-
-
 def test_bad_photos_are_named_and_the_rest_captioned(caption, photo_folder, tmp_path):
     (photo_folder / "3.png").write_bytes((photo_folder / "3.png").read_bytes()[:60])
     (photo_folder / "empty.jpg").touch()

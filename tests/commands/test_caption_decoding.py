@@ -64,12 +64,6 @@ def test_as_many_lines_are_printed(caption, photo_folder, tmp_path):
     assert list(texts[:3]) == [one["caption"] for one in rows_of(tmp_path / "o.jsonl")[0]["captions"]]
 
 
-def test_one_caption_is_no_list(caption, photo_folder, tmp_path, small_model):
-    caption(photo_folder / "0.png", "--out", tmp_path / "o.jsonl")
-    assert rows_of(tmp_path / "o.jsonl")[0].keys() == {"file", "caption", "logprob", "key"}
-    assert load(small_model).caption(photo_folder / "0.png").candidates == ()
-
-
 def test_a_list_made_once_can_be_chosen_from_later(tellapart, caption, photo_folder, tmp_path, small_retriever):
     (photo_folder / "broken.png").write_bytes(b"no photo")
     code, _, _ = caption(photo_folder, "--n-best", 5, "--out", tmp_path / "list.jsonl")

@@ -60,26 +60,27 @@ def test_a_photo_is_sent_small_upright_and_without_metadata(serve, tmp_path):
     assert "SECRET" not in json.dumps(server.requests)
 
 
-def test_a_small_photo_is_not_enlarged(serve, coloured_photos):
+def test_a_request_has_a_photo_a_prompt_and_limits_and_no_key_unless_there_is_one(serve, coloured_photos):
     server = serve()
+    list(endpoint(server, prompt="What is this?", max_tokens=77).answers_to(about(coloured_photos, "red")))
     list(endpoint(server).answers_to(about(coloured_photos, "red")))
-    assert server.photos[0].size == (60, 40)
-
-
-def test_the_request_names_model_and_prompt(serve, coloured_photos):
-    server = serve()
-    list(endpoint(server, prompt="What is this?").answers_to(about(coloured_photos, "red")))
-    (request,) = server.requests
+    request, usual = server.requests
     assert (request["model"], request["stream"]) == ("eyes", False)
-    texts = [part["text"] for part in request["messages"][0]["content"] if part["type"] == "text"]
-    assert texts == ["What is this?"]
+    prompts = [part["text"] for part in request["messages"][0]["content"] if part["type"] == "text"]
+    assert prompts == ["What is this?"]
+    assert (request["max_tokens"], usual["max_tokens"]) == (77, 2048)
+    assert server.photos[0].size == (60, 40)  # a small one is not enlarged
+    assert "Authorization" not in server.headers[0]
 
 
-def test_an_answer_may_be_as_long_as_asked(serve, coloured_photos):
-    server = serve()
-    list(endpoint(server).answers_to(about(coloured_photos, "red")))
-    list(endpoint(server, max_tokens=77).answers_to(about(coloured_photos, "red")))
-    assert [request["max_tokens"] for request in server.requests] == [2048, 77]
+@pytest.mark.parametrize(
+    ("answers", "captions"),
+    [(["a dog"] * 4, ["a dog"]), ([None, "a dog", None, "a cat"], ["a dog", "a cat"])],
+)
+def test_captions_that_are_said_twice_or_have_no_text_are_passed_over(serve, coloured_photos, answers, captions):
+    server = serve(lambda request, colour: answers if "n" in request else [captions[0]])
+    (row,) = endpoint(server, candidates=5).answers_to(about(coloured_photos, "red"))
+    assert (texts(row), row.error) == (captions, "")
 
 
 def test_an_answer_in_parts_is_put_together(serve, coloured_photos):
@@ -105,9 +106,6 @@ def test_a_line_at_the_end_counts_requests_and_the_tokens_that_the_server_counte
     rows, summary = summary_of(server, files, candidates=5)
     assert all(len(texts(row)) == 5 for row in rows)
     assert summary == "6 requests (0.0 MB sent), 4200 prompt tokens and 120 completion tokens"
-
-
-def test_tokens_that_nobody_counted_are_not_made_up(serve, coloured_photos):
     _, summary = summary_of(serve(), [coloured_photos["red"]])
     assert summary == "1 request (0.0 MB sent); the server did not say how many tokens"
 
@@ -177,18 +175,6 @@ def test_a_server_that_gives_one_answer_is_asked_several_times(serve, coloured_p
     assert sum("n" in request for request in server.requests) == with_n  # it is not tried again with every photo
     seeds = [request["seed"] for request in server.requests if "n" not in request][-4:]
     assert len(set(seeds)) == 4
-
-
-def test_a_caption_that_is_said_twice_is_there_once(serve, coloured_photos):
-    server = serve(lambda request, colour: ["a dog"] * request.get("n", 1))
-    (row,) = endpoint(server, candidates=5).answers_to(about(coloured_photos, "red"))
-    assert texts(row) == ["a dog"]
-
-
-def test_an_answer_without_text_among_others_is_passed_over(serve, coloured_photos):
-    server = serve(lambda request, colour: [None if i % 2 else f"text {i}" for i in range(request.get("n", 1))])
-    (row,) = endpoint(server, candidates=5).answers_to(about(coloured_photos, "red"))
-    assert (texts(row), row.error) == (["text 0", "text 2"], "")
 
 
 @pytest.mark.parametrize(
@@ -277,12 +263,6 @@ def test_the_key_is_sent_as_bearer_and_shown_nowhere(serve, coloured_photos):
     with pytest.raises(UserError, match="API key must be") as error:
         endpoint(server, api_key=f"{KEY}\r\nX: y")
     assert KEY not in str(error.value)
-
-
-def test_without_a_key_none_is_sent(serve, coloured_photos):
-    server = serve()
-    list(endpoint(server).answers_to(about(coloured_photos, "red")))
-    assert "Authorization" not in server.headers[0]
 
 
 # How many requests are in flight.  The simulated servers know when each request ends; no clock is involved

@@ -5,10 +5,10 @@ import random
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import tellapart as library
 from capscore.errors import UserError
+from support.holiday import holiday
 from tellapart.desk import feedback, resume
 from tellapart.desk.captions_file import CaptionsFile, reviewed
 from tellapart.rewards.preference import Decision
@@ -94,13 +94,7 @@ def test_comparisons_of_a_study_are_pairs_and_ties_are_nothing(tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    made = tmp_path / "holiday"
-    made.mkdir()
-    draw = np.random.default_rng(0)
-    for i in range(40):
-        pixels = draw.integers(0, 256, (4, 4, 3), dtype=np.uint8)
-        Image.fromarray(pixels).resize((40, 32), Image.Resampling.NEAREST).save(made / f"{i:02}.png")
-    return made
+    return holiday(tmp_path / "holiday", 40)
 
 
 def edits(draw, count):
