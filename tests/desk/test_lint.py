@@ -1,103 +1,102 @@
+"""Captions that accessibility checkers flag: by themselves, and shared by several pictures; and the command."""
+
+import csv
+import gzip
+import json
+import shutil
 import unicodedata
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from PIL import Image
 
+from tellapart.data.media import photos
 from tellapart.desk.lint import LONGEST, RULES, Finding, check, faults, length, shared_captions
+from tellapart.errors import BadPhoto
+from tellapart.models import retrievers
+from tellapart.retrievers import retriever
 
 
-def found(captions, **given):
+def by_rule(captions, **photos):
     """{rule: pictures} of one caption a picture."""
     captions = {file: [text] for file, text in captions.items()}
-    by_rule = {}
-    for finding in check(captions, shared_captions(captions, **given)):
-        by_rule.setdefault(finding.rule, []).append(finding.file)
-    return by_rule
+    findings = {}
+    for finding in check(captions, shared_captions(captions, **photos)):
+        findings.setdefault(finding.rule, []).append(finding.file)
+    return findings
 
 
 # One caption
 
+CAPTIONS = {  # the rules that each caption breaks by itself: captions, one in a line
+    "": """
+        a dog asleep on a red sofa
+        a dog
+        a very very nice dog
+        a dog a dog a dog
+        a man takes a photo of a dog
+        a framed picture of a dog on a wall
+        a picture frame on a wall
+        photographers of all ages at a wedding
+        photo booth with a curtain
+        in the picture frame stands a dog
+        a painting of a dog
+        this is a dog on a sofa
+        an imaginary dog
+        a sign that says sorry
+        #1 jersey on a wall
+        A man shows the image of a cat to a child
+        一只狗在沙发上睡觉
+        ソファで眠る犬
+        หมานอนบนโซฟา""",
+    "empty": "\n \u200b\u00a0 \n...",
+    "one-word": "dog\nDog.\n- dog -\n\N{DOG FACE}\nblack-and-white",
+    "file-name": "IMG_1234.jpg\nIMG_1234\nDSC01234\nPXL_20230101_120000000\nsunset-at-the-beach.PNG",
+    "repeated-word": "a very Very very nice dog\nno, no, no!\nein Hund Hund Hund schläft",
+    "opening repeated-word": "photo of photo of dog dog dog",
+    "opening": """
+        photo of a dog
+        A photo of a dog
+        Photos of two dogs
+        an image of a dog
+        The picture of a dog
+        This is a photo of a dog
+        This is a photograph of a dog
+        it's a pic of a dog
+        It\u2019s a picture of a dog
+        Here is an image of a dog
+        There is a picture of a dog
+        a picture shows a dog
+        This image shows a dog
+        Image depicts a dog
+        The image depicts a dog
+        an image that shows a dog
+        image showing a dog
+        a black and white photo of a dog
+        A close-up photo of a dog
+        A closeup picture of a dog
+        In this photo, a dog sleeps
+        In the image there is a dog
+        Image: a dog on a sofa
+        "A photo of a dog"
+        The provided image shows a dog on a sofa.""",
+    "refusal": """
+        I'm sorry, but I can't help with identifying people in images.
+        As an AI language model, I cannot see images.""",
+    "chatter": """
+        Sure! Here is a caption: A dog on a sofa.
+        A dog on a sofa. #dog #cute
+        **A dog on a sofa.**
+        <think>A dog?</think> A dog on a sofa.""",
+}
 
-@pytest.mark.parametrize(
-    ("caption", "rules"),
-    [
-        ("a dog asleep on a red sofa", []),
-        ("", ["empty"]),
-        (" \u200b\u00a0 ", ["empty"]),
-        ("...", ["empty"]),
-        ("dog", ["one-word"]),
-        ("Dog.", ["one-word"]),
-        ("- dog -", ["one-word"]),
-        ("\N{DOG FACE}", ["one-word"]),
-        ("black-and-white", ["one-word"]),
-        ("a dog", []),
-        ("IMG_1234.jpg", ["file-name"]),
-        ("IMG_1234", ["file-name"]),
-        ("DSC01234", ["file-name"]),
-        ("PXL_20230101_120000000", ["file-name"]),
-        ("sunset-at-the-beach.PNG", ["file-name"]),
-        ("a very very nice dog", []),
-        ("a very Very very nice dog", ["repeated-word"]),
-        ("no, no, no!", ["repeated-word"]),
-        ("a dog a dog a dog", []),
-        ("ein Hund Hund Hund schläft", ["repeated-word"]),
-        ("photo of photo of dog dog dog", ["opening", "repeated-word"]),
-    ],
-)
-def test_what_is_wrong_with_a_caption_by_itself(caption, rules):
-    assert faults(caption) == rules
 
-
-@pytest.mark.parametrize(
-    "caption",
-    [
-        "photo of a dog",
-        "A photo of a dog",
-        "Photos of two dogs",
-        "an image of a dog",
-        "The picture of a dog",
-        "This is a photo of a dog",
-        "This is a photograph of a dog",
-        "it's a pic of a dog",
-        "It\u2019s a picture of a dog",
-        "Here is an image of a dog",
-        "There is a picture of a dog",
-        "a picture shows a dog",
-        "This image shows a dog",
-        "Image depicts a dog",
-        "The image depicts a dog",
-        "an image that shows a dog",
-        "image showing a dog",
-        "a black and white photo of a dog",
-        "A close-up photo of a dog",
-        "A closeup picture of a dog",
-        "In this photo, a dog sleeps",
-        "In the image there is a dog",
-        "Image: a dog on a sofa",
-        '"A photo of a dog"',
-    ],
-)
-def test_openings_that_say_nothing_of_the_picture(caption):
-    assert faults(caption) == ["opening"]
-
-
-@pytest.mark.parametrize(
-    "caption",
-    [
-        "a man takes a photo of a dog",
-        "a framed picture of a dog on a wall",
-        "a picture frame on a wall",
-        "photographers of all ages at a wedding",
-        "photo booth with a curtain",
-        "in the picture frame stands a dog",
-        "a painting of a dog",
-        "this is a dog on a sofa",
-        "an imaginary dog",
-    ],
-)
-def test_photos_that_are_in_the_picture_are_no_opening(caption):
-    assert faults(caption) == []
+@pytest.mark.parametrize("rules", CAPTIONS)
+def test_what_is_wrong_with_a_caption_by_itself(rules):
+    captions = CAPTIONS[rules].removeprefix("\n").split("\n")
+    assert {caption: faults(caption.strip(" ")) for caption in captions} == dict.fromkeys(captions, rules.split())
 
 
 def test_over_125_characters_is_long_and_125_is_not():
@@ -132,11 +131,6 @@ def test_a_caption_counts_the_same_in_both_unicode_forms(text):
     assert faults(forms[0]) == faults(forms[1])
 
 
-@pytest.mark.parametrize("caption", ["一只狗在沙发上睡觉", "ソファで眠る犬", "หมานอนบนโซฟา"])
-def test_scripts_without_spaces_are_not_taken_for_one_word(caption):
-    assert faults(caption) == []
-
-
 def test_the_name_of_the_picture_is_no_caption_but_a_file_may_be_named_with_one():
     assert faults("beach", "photos/beach.jpg") == ["file-name"]
     assert faults("Beach.jpg", "photos/beach.jpg") == ["file-name"]
@@ -147,14 +141,22 @@ def test_the_name_of_the_picture_is_no_caption_but_a_file_may_be_named_with_one(
 # Several captions
 
 
-def test_a_caption_is_shared_whatever_its_capitals_and_punctuation():
-    captions = {"1": "A dog.", "2": "a cat sits", "3": "a  dog", "4": "a dog sits"}
-    assert found(captions) == {"shared": ["1", "3"]}
-
-
-def test_pictures_that_share_a_caption_stand_together():
-    captions = {"1": "a dog", "2": "a cat", "3": "a dog", "4": "a cat"}
-    assert found(captions) == {"shared": ["1", "3", "2", "4"]}
+@pytest.mark.parametrize(
+    ("texts", "rules"),
+    [
+        (["A dog.", "a cat sits", "a  dog", "a dog sits"], {"shared": "02"}),  # capitals and punctuation are silent
+        (["a dog", "a cat", "a dog", "a cat"], {"shared": "0213"}),  # together
+        (["", "", "..."], {"empty": "012"}),
+        (
+            ["a dog", "a dog", "a cat", "a dog", "a dog", "a dog", "a dog", "a cow"],
+            {"shared": "013456", "run": "3456"},
+        ),
+    ],
+)
+def test_what_several_pictures_share(texts, rules):
+    assert by_rule({str(place): text for place, text in enumerate(texts)}) == {
+        rule: list(places) for rule, places in rules.items()
+    }
 
 
 def test_the_same_caption_twice_for_one_picture_is_not_shared():
@@ -167,22 +169,12 @@ def test_a_picture_with_several_captions_shares_any_of_them():
     assert group.captions == {"1": "a red sofa", "2": "A red sofa"}
 
 
-def test_captions_without_words_are_empty_and_not_shared():
-    assert found({"1": "", "2": "", "3": "..."}) == {"empty": ["1", "2", "3"]}
-
-
-def test_three_in_a_row_are_a_run_and_two_are_not():
-    captions = dict(enumerate(["a dog", "a dog", "a cat", "a dog", "a dog", "a dog", "a dog", "a cow"]))
-    captions = {str(place): text for place, text in captions.items()}
-    assert found(captions) == {"shared": ["0", "1", "3", "4", "5", "6"], "run": ["3", "4", "5", "6"]}
-
-
 @given(st.lists(st.sampled_from(["a dog", "a cat", "a cow"])))
 def test_runs_and_shared_captions_are_those_that_counting_finds(texts):
     shared = [str(i) for i, text in enumerate(texts) if texts.count(text) > 1]
     starts = [i for i in range(len(texts) - 2) if len(set(texts[i : i + 3])) == 1]
     runs = {str(i + step) for i in starts for step in range(3)}
-    rules = found({str(i): text for i, text in enumerate(texts)})
+    rules = by_rule({str(i): text for i, text in enumerate(texts)})
     assert sorted(rules.get("shared", [])) == sorted(shared)
     assert set(rules.get("run", [])) == runs
 
@@ -190,7 +182,7 @@ def test_runs_and_shared_captions_are_those_that_counting_finds(texts):
 def test_exact_copies_of_a_photo_may_share_its_caption():
     captions = {"1": "a dog", "2": "a dog", "3": "a cat", "4": "a cat"}
     contents = {"1": "same", "2": "same", "3": "one", "4": "other"}
-    assert found(captions, contents=contents) == {"shared": ["3", "4"]}
+    assert by_rule(captions, contents=contents) == {"shared": ["3", "4"]}
 
 
 def test_two_pictures_look_alike_if_each_is_near_the_other():
@@ -224,23 +216,219 @@ def test_no_text_is_too_strange(captions):
     assert {finding.file for finding in findings} <= set(captions)
 
 
-# What models say in place of a caption, or around it
+# The command
+
+
+@pytest.fixture
+def lint(tellapart):
+    """Exit code, (file, rule, caption) of each line, stderr."""
+
+    def run(*arguments):
+        code, out, err = tellapart("lint", *arguments)
+        return code, [tuple(line.split("\t")) for line in out.splitlines()], err
+
+    return run
+
+
+@pytest.fixture
+def write(tmp_path):
+    def captions(content, name="captions.json"):
+        (tmp_path / name).write_text(json.dumps(content))
+        return tmp_path / name
+
+    return captions
+
+
+def test_clean_captions_are_exit_0_and_no_line(lint, write):
+    captions = write({"1.jpg": "a dog on a sofa", "2.jpg": "a cat on a bed"})
+    assert lint(captions) == (0, [], "2 pictures: nothing found\n")
+
+
+def test_what_is_found_is_a_line_each_and_exit_1(lint, write):
+    code, lines, err = lint(write({"1.jpg": "a photo of a dog", "2.jpg": "cat", "3.jpg": "A photo of a dog."}))
+    assert code == 1
+    assert lines == [
+        ("2.jpg", "one-word", "cat"),
+        ("1.jpg", "opening", "a photo of a dog"),
+        ("3.jpg", "opening", "A photo of a dog."),
+        ("1.jpg", "shared", "a photo of a dog"),
+        ("3.jpg", "shared", "A photo of a dog."),
+    ]
+    assert err == "3 pictures: 1 one-word, 2 opening, 2 shared\n"
+
+
+def test_ignored_rules_do_not_count(lint, write):
+    captions = write({"1.jpg": "a photo of a dog", "2.jpg": "cat", "3.jpg": "a photo of a dog"})
+    assert lint(captions, "--ignore", "shared, opening")[:2] == (1, [("2.jpg", "one-word", "cat")])
+    assert lint(captions, "--ignore", "shared,opening,one-word") == (0, [], "3 pictures: nothing found\n")
+
+
+def test_every_form_of_captions_is_read(lint, tmp_path, write):
+    rows = [{"file": "a.jpg", "caption": "dog"}, {"file": "b.jpg", "error": "is damaged"}]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "c.jsonl").write_text(lines)
+    (tmp_path / "c.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    with (tmp_path / "c.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, ["file", "caption", "logprob", "error", "id", "key"])
+        table.writeheader()
+        table.writerows(rows)
+    for path in (tmp_path / "c.jsonl", tmp_path / "c.jsonl.gz", tmp_path / "c.csv", write(rows)):
+        assert lint(path)[:2] == (1, [("b.jpg", "missing", ""), ("a.jpg", "one-word", "dog")])
+    results = write([{"image_id": 7, "caption": "dog"}, {"image_id": 0, "error": "is damaged"}])
+    assert lint(results)[:2] == (1, [("0", "missing", ""), ("7", "one-word", "dog")])
+
+
+def test_what_caption_writes_can_be_checked(lint, tellapart, small_model, photo_folder, tmp_path):
+    (photo_folder / "bad.png").write_bytes(b"x")
+    out = tmp_path / "captions.csv"
+    tellapart("caption", photo_folder, "--model", small_model, "--out", out)
+    code, lines, err = lint(out)
+    assert code == 1
+    assert (str(photo_folder / "bad.png"), "missing", "") in lines
+    assert err.startswith("7 pictures: 1 missing")
+
+
+def test_photos_without_a_caption_are_named(lint, write, photo_folder):
+    captions = write({str(photo_folder / f"{i}.png"): f"a dog with {i} balls" for i in range(5)})
+    assert lint(captions, "--among", photo_folder)[:2] == (1, [(str(photo_folder / "5.png"), "missing", "")])
+
+
+def test_photos_are_known_by_id_by_file_and_by_name_in_the_folder(lint, write, photo_folder, tmp_path, monkeypatch):
+    texts = [f"a dog with {i} balls" for i in range(6)]
+    monkeypatch.chdir(tmp_path)
+    for prefix in ("", "photos/", f"{photo_folder}/", "../" + tmp_path.name + "/photos/"):
+        captions = write({f"{prefix}{i}.png": text for i, text in enumerate(texts)})
+        assert lint(captions, "--among", photo_folder)[0] == 0
+    records = [{"id": 10 + i, "file": f"photos/{i}.png"} for i in range(6)]
+    data = write({"dataset": "d", "images": records}, "data.json")
+    captions = write({str(10 + i): text for i, text in enumerate(texts)})
+    assert lint(captions, "--among", data)[0] == 0
+
+
+@pytest.fixture
+def sees_colours(monkeypatch):
+    """In place of the default retriever one that knows photos by their mean colour: plain to see what looks alike."""
+
+    def embed_photos(name, files):
+        assert name == "the default"
+        seen = retriever.Embedded([], [], {}, np.zeros((0, 3), np.float32))
+        vectors = []
+        for file in files:
+            try:
+                photo = photos.read(file, 8)
+            except BadPhoto as error:
+                seen.failed[file] = error.reason
+                continue
+            vectors.append(photo.pixels.mean((0, 1)) / np.linalg.norm(photo.pixels.mean((0, 1))))
+            seen.files.append(file)
+            seen.sha256.append(photo.sha256)
+        seen.vectors = np.array(vectors, np.float32)
+        return seen
+
+    monkeypatch.setattr(retrievers, "load", lambda: "the default")
+    monkeypatch.setattr(retriever, "embed_photos", embed_photos)
+
+
+@pytest.fixture
+def two_crowds(tmp_path):
+    """Eight reddish and eight bluish photos."""
+    folder = tmp_path / "crowds"
+    folder.mkdir()
+    for i in range(8):
+        Image.new("RGB", (20, 20), (250, 10 * i, 0)).save(folder / f"red{i}.png")
+        Image.new("RGB", (20, 20), (0, 10 * i, 250)).save(folder / f"blue{i}.png")
+    return folder
+
+
+def test_look_alikes_that_share_a_caption_are_marked(lint, write, two_crowds, sees_colours, tmp_path):
+    texts = {f"{colour}{i}.png": f"{colour} number {i}" for colour in ("red", "blue") for i in range(8)}
+    texts |= {"red0.png": "a dog", "red1.png": "a dog", "blue0.png": "a dog", "red7.png": "a cat", "blue7.png": "a cat"}
+    code, lines, _ = lint(write(texts), "--among", two_crowds)
+    assert code == 1
+    assert [file for file, rule, _ in lines if rule == "shared-look-alike"] == ["red0.png", "red1.png"]
+    shared = [file for file, rule, _ in lines if rule == "shared"]
+    assert shared == ["red0.png", "red1.png", "blue0.png", "red7.png", "blue7.png"]
+    code, lines, _ = lint(write(texts), "--among", two_crowds, "--ignore", "shared")
+    assert (code, len(lines)) == (1, 2)
+    lint(write(texts), "--among", two_crowds, "--out", tmp_path / "found.json")
+    dog, cat = json.loads((tmp_path / "found.json").read_text())["shared"]
+    assert (dog["files"], dog["look_alikes"]) == (["red0.png", "red1.png", "blue0.png"], [["red0.png", "red1.png"]])
+    assert (cat["files"], cat["look_alikes"]) == (["red7.png", "blue7.png"], [])
+
+
+def test_copies_do_not_take_the_place_of_look_alikes(lint, write, two_crowds, sees_colours):
+    for i in range(9):
+        shutil.copy(two_crowds / "red0.png", two_crowds / f"copy{i}.png")
+    texts = {file.name: f"a dog with {file.name} on its collar" for file in two_crowds.iterdir()}
+    _, lines, _ = lint(write(texts | {"red0.png": "a cat", "red1.png": "a cat"}), "--among", two_crowds)
+    assert [file for file, rule, _ in lines if rule == "shared-look-alike"] == ["red0.png", "red1.png"]
+
+
+def test_photos_that_cannot_be_looked_at_are_named(lint, write, two_crowds, sees_colours):
+    (two_crowds / "broken.png").write_bytes(b"x")
+    texts = {file.name: f"a dog with {file.name} on its collar" for file in two_crowds.iterdir()}
+    code, lines, err = lint(write(texts | {"red0.png": "a cat", "blue1.png": "a cat"}), "--among", two_crowds)
+    assert (code, len(lines)) == (1, 2)
+    assert "broken.png: is not a photo" in err
+
+
+def test_exact_copies_may_share_a_caption_when_the_photos_are_there_to_tell(lint, write, photo_folder, sees_colours):
+    shutil.copy(photo_folder / "0.png", photo_folder / "1.png")
+    texts = ["a dog", "a dog", "a cat", "a cat", "a cow", "a hen"]
+    captions = write({f"{i}.png": text for i, text in enumerate(texts)})
+    assert [line[0] for line in lint(captions)[1]] == ["0.png", "1.png", "2.png", "3.png"]
+    _, lines, _ = lint(captions, "--among", photo_folder)
+    assert [file for file, rule, _ in lines if rule == "shared"] == ["2.png", "3.png"]
+
+
+def test_the_json_lists_the_photos_that_share_a_caption(lint, write, tmp_path):
+    captions = write({"1.jpg": "a dog", "2.jpg": "cat", "3.jpg": "A dog."})
+    code, lines, err = lint(captions, "--out", tmp_path / "found.json")
+    assert (code, lines, err) == (1, [], "3 pictures: 1 one-word, 2 shared\n")
+    assert json.loads((tmp_path / "found.json").read_text()) == {
+        "counts": {"one-word": 1, "shared": 2},
+        "findings": [
+            {"file": "2.jpg", "rule": "one-word", "caption": "cat"},
+            {"file": "1.jpg", "rule": "shared", "caption": "a dog"},
+            {"file": "3.jpg", "rule": "shared", "caption": "A dog."},
+        ],
+        "shared": [{"caption": "a dog", "files": ["1.jpg", "3.jpg"], "look_alikes": []}],
+    }
+
+
+def test_names_and_captions_cannot_break_a_line_or_steer_a_terminal(lint, write):
+    code, lines, _ = lint(write({"a\tb\n\x1b[31m\ud800.jpg": "dog\t\n\x1b\ud800"}))
+    assert (code, lines) == (1, [("a\\tb\\n\\x1b[31m\\ud800.jpg", "one-word", "dog")])
+
+
+def test_ids_that_cannot_be_files_do_no_harm(lint, write, photo_folder):
+    texts = {f"{i}.png": f"a dog with {i} balls" for i in range(6)}
+    texts |= {"\0": "a nought", "\ud800": "half a character", "x" * 5000: "a long name", "": "no name at all"}
+    code, lines, err = lint(write(texts), "--among", photo_folder)
+    assert (code, lines, err) == (0, [], "10 pictures: nothing found\n")
 
 
 @pytest.mark.parametrize(
-    ("caption", "rules"),
+    ("arguments", "sentence"),
     [
-        ("I'm sorry, but I can't help with identifying people in images.", ["refusal"]),
-        ("As an AI language model, I cannot see images.", ["refusal"]),
-        ("Sure! Here is a caption: A dog on a sofa.", ["chatter"]),
-        ("A dog on a sofa. #dog #cute", ["chatter"]),
-        ("**A dog on a sofa.**", ["chatter"]),
-        ("<think>A dog?</think> A dog on a sofa.", ["chatter"]),
-        ("The provided image shows a dog on a sofa.", ["opening"]),
-        ("a sign that says sorry", []),
-        ("#1 jersey on a wall", []),
-        ("A man shows the image of a cat to a child", []),
+        (["nothere.json"], "nothere.json: there is no such file"),
+        ([], "CAPTIONS"),
+        (["{captions}", "--ignore", "shard"], "there is no rule 'shard'; the rules are missing,"),
+        (["{captions}", "--out", "{captions}"], "choose another name"),
+        (["{captions}", "--among", "nothere"], "have no photo in common"),
+        (["{captions}", "--among", "{folder}"], "there are no photos in this folder"),
+        (["{data}"], "holds references"),
     ],
 )
-def test_refusals_and_chatter_of_models_are_flagged(caption, rules):
-    assert faults(caption) == rules
+def test_a_wrong_request_is_one_sentence_and_exit_2(tellapart, write, tmp_path, arguments, sentence):
+    (tmp_path / "empty").mkdir()
+    places = {
+        "captions": write({"1": "a dog"}),
+        "folder": tmp_path / "empty",
+        "data": write({"dataset": "d", "images": []}, "data.json"),
+    }
+    code, out, err = tellapart("lint", *(argument.format(**places) for argument in arguments))
+    assert (code, out) == (2, "")
+    assert len(err.splitlines()) == 1
+    assert sentence in err
+    assert json.loads(places["captions"].read_text()) == {"1": "a dog"}
