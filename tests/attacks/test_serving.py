@@ -1,16 +1,14 @@
 """Requests that mean harm to `tellapart serve`: uploads, names, other sites, people without the token."""
 
 import http.client
-import socket
-from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
 from PIL import Image
 
-from attacks import large_photos
+from attacks import photos
 from desk.serve.conftest import captioned
-from support.web import ask, running
+from support.web import ask, connected, running
 from tellapart.desk.serve.api import MOST_UPLOAD
 
 
@@ -40,33 +38,16 @@ def address(served):
     assert ask(address, "/api/photos")[0] == 200  # it goes on
 
 
-@contextmanager
-def connection(address):
-    host, _, port = urlsplit(address).netloc.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as sent:
-        yield sent
-
-
 def raw(address, request):
-    with connection(address) as sent:
-        sent.sendall(request)
-        return sent.recv(1 << 16)
+    with connected(address, request) as wire:
+        return wire.recv(1 << 16)
 
 
 def test_only_photos_of_the_folder_that_were_found_are_served(served, address):
     _, _, folder = served
     assert [photo["file"] for photo in ask(address, "/api/photos")[1]["photos"]] == ["red.png"]
-    for path in (
-        "/photos/2",
-        "/photos/0",
-        "/photos/-1",
-        "/photos/99999999999999999999",
-        "/photos/..%2f..%2foutside%2fsecret.png",
-        "/photos/%2e%2e/%2e%2e/passwords.txt",
-        "/passwords.txt",
-        "/tellapart.db",
-        "/page/../api.py",
-    ):
+    names = ["..%2f..%2foutside%2fsecret.png", "%2e%2e/%2e%2e/passwords.txt", *map(str, (2, 0, -1, 10**20))]
+    for path in ("/page/../api.py", "/passwords.txt", "/tellapart.db", *(f"/photos/{name}" for name in names)):
         status, answer = ask(address, path)
         assert status in (404, 422), path
         assert b"secret" not in str(answer).encode().replace(b"secret.png", b"")
@@ -87,8 +68,8 @@ def test_only_photos_of_the_folder_that_were_found_are_served(served, address):
         (b"GIF89a", "the photo is"),
         (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "is not a photo that we can open"),
         (b"http://127.0.0.1/photo.jpg", "is not a photo that we can open"),  # nothing is fetched
-        (large_photos.png(40_000, 40_000, [b"\0"]), "is damaged"),
-        (large_photos.palette_bomb(14_000), "has more than 178 megapixels"),
+        (photos.png(40_000, 40_000, [b"\0"]), "is damaged"),
+        (photos.palette_bomb(14_000), "has more than 178 megapixels"),
     ],
     ids=["empty", "cut off", "SVG", "an address", "too few pixels", "a bomb"],
 )
@@ -105,8 +86,6 @@ def test_an_upload_of_100_mb_is_refused_before_it_is_sent(address):
     assert b" 413 " in raw(address, request % (100 << 20))
     assert b" 413 " in raw(address, request % (MOST_UPLOAD + 1))
     assert b" 413 " in raw(address, request.replace(b"caption", b"undo") % (1 << 20))
-    chunked = b"POST /api/caption HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
-    assert b" 411 " in raw(address, chunked)
     assert b" 400 " in raw(address, request % -1)
 
 
@@ -167,12 +146,8 @@ def test_people_without_the_token_get_nothing(small_model):
         parts = urlsplit(printed)
         assert parts.query == "token=right%20token"
         address = f"http://{parts.netloc}/"
-        for headers in (
-            {},
-            {"Authorization": "Bearer wrong"},
-            {"Cookie": "tellapart-token=wrong"},
-            {"Host": "x.example"},
-        ):
+        wrong = ({"Authorization": "Bearer wrong"}, {"Cookie": "tellapart-token=wrong"}, {"Host": "x.example"})
+        for headers in ({}, *wrong):
             for path in ("/", "/api/state", "/docs", "/openapi.json", "/serve.js", "/?token=wrong"):
                 status, answer = ask(address, path, **headers)
                 assert status == 401

@@ -1,14 +1,12 @@
 """Clients that send other than they say, too slowly, or nothing: what holds for all of our web servers."""
 
 import contextlib
-import socket
 import time
-from urllib.parse import urlsplit
 
 import pytest
 from fastapi import FastAPI, Request, Response
 
-from support.web import ask, in_a_thread
+from support.web import ask, connected, in_a_thread
 from tellapart import web
 
 LARGE = 32 << 20  # bytes of an answer: more than the system takes for a client that does not
@@ -46,14 +44,6 @@ def address(monkeypatch, called):
     web.guard(app, most={"/": 1 << 21})
     with in_a_thread(app) as address:
         yield address
-
-
-@contextlib.contextmanager
-def connected(address, sent=b""):
-    host, _, port = urlsplit(address).netloc.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=30) as wire:
-        wire.sendall(sent)
-        yield wire
 
 
 def sent_until_cut_off(wire):

@@ -49,6 +49,15 @@ def in_a_thread(app):
         listening.close()
 
 
+@contextmanager
+def connected(address, sent=b""):
+    """A connection over which `sent` went already."""
+    host, _, port = urlsplit(address).netloc.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as wire:
+        wire.sendall(sent)
+        yield wire
+
+
 def ask(address, path, body=None, *, method=None, **headers):
     """The status and the content of an answer; a body of bytes is sent as it is, others as JSON."""
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=60)

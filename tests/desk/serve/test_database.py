@@ -70,9 +70,8 @@ def test_filters_and_search(folder, url):
         ("approved", "edited", "rejected"), 0
     )
     assert list(photos.counts()) == list(FILTERS)
-    assert {photo.file for photo in everything} == {
-        path.relative_to(folder).as_posix() for path in folder.rglob("*.png")
-    }
+    files = {path.relative_to(folder).as_posix() for path in folder.rglob("*.png")}
+    assert {photo.file for photo in everything} == files
     first = everything[0]
     assert [photo.file for photo in photos.by_file(first.row["look_alikes"])] == first.row["look_alikes"]
 
@@ -80,35 +79,30 @@ def test_filters_and_search(folder, url):
 def test_decisions_and_undo(folder, url):
     photos = captioned(folder, url)
     bus, _, cat, dog, wave = photos.all()
-    one, number = photos.decide(bus.id, bus.version, "edited", "our red bus")
-    assert (one.caption, one.review, one.row["original"], one.row["edited"]) == (
-        "our red bus",
-        "edited",
-        bus.caption,
-        True,
-    )
-    again, second = photos.decide(bus.id, one.version, "approved")
+    edited, number = photos.decide(bus.id, bus.version, "edited", "our red bus")
+    assert (edited.caption, edited.review) == ("our red bus", "edited")
+    assert (edited.row["original"], edited.row["edited"]) == (bus.caption, True)
+    again, second = photos.decide(bus.id, edited.version, "approved")
     assert (again.caption, again.review, again.row["original"]) == ("our red bus", "approved", bus.caption)
     assert photos.decide(cat.id, cat.version, "rejected")[0].review == "rejected"
     assert photos.decide(dog.id, dog.version, "edited", dog.caption)[0].row == dog.row | {"review": "approved"}
     assert photos.counts() | {"lint": 0} == {
         "all": 5, "unreviewed": 2, "shared": 0, "lint": 0, "approved": 2, "edited": 0, "rejected": 1
     }  # fmt: skip
-    for stale in (bus.version, one.version):
+    for stale in (bus.version, edited.version):
         with pytest.raises(Changed, match="has been changed meanwhile"):
             photos.decide(bus.id, stale, "rejected")
     assert photos.decide(bus.id, "whatever", "approved") == (again, 0)  # sent twice: nothing changes
     with pytest.raises(Changed):  # another decision came after it
         photos.undo(number)
     assert photos.undo().id == dog.id  # the last
-    assert photos.undo(second) == one
+    assert photos.undo(second) == edited
     assert photos.undo(number) == bus
     assert photos.undo().id == cat.id
     assert photos.undo() is None
     assert photos.undo(number) is None
-    assert [photo.row for photo in photos.all()] == [
-        photo.row for photo in (bus, photos.get(bus.id + 1), cat, dog, wave)
-    ]
+    rows = [photo.row for photo in (bus, photos.get(bus.id + 1), cat, dog, wave)]
+    assert [photo.row for photo in photos.all()] == rows
     assert photos.decide(wave.id, wave.version, None) == (wave, 0)
 
 
@@ -348,17 +342,14 @@ def test_a_view_without_end_is_stopped(folder, monkeypatch):
         photos.counts()
 
 
+AFTER_USER = ("SEC@RET@127.0.0.1:1", "SEC/RET@127.0.0.1:1", "SECRET@127.0.0.1:bad", "SEC@RET@127.0.0.1:bad")
+
+
 @pytest.mark.parametrize(
     "url",
     [
-        "postgresql+pg8000://u:SEC@RET@127.0.0.1:1/x",
-        "postgresql+pg8000://u:SEC/RET@127.0.0.1:1/x",
-        "postgresql+pg8000://u:SECRET@127.0.0.1:bad/x",
-        "postgresql+pg8000://u:SEC@RET@127.0.0.1:bad/x",
-        "postgresql+pg8000://u:SECRET@[::1/x",
-        "postgresql+pg8000://u:SECRET@127.0.0.1:1/x",
-        "sqlite://",
-        "sqlite:///:memory:",
+        *(f"postgresql+pg8000://u:{rest}/x" for rest in (*AFTER_USER, "SECRET@[::1", "SECRET@127.0.0.1:1")),
+        *("sqlite://", "sqlite:///:memory:"),
     ],
 )
 def test_a_url_that_cannot_be_used_is_one_sentence_without_the_password(folder, url):
