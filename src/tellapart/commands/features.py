@@ -146,7 +146,7 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
         from tellapart.captioning.cluster import Cluster, extraction_on
 
         cluster = Cluster(request.ray)
-    given = {
+    settings = {
         "name": request.encoder,
         "image_size": request.image_size,
         "grid": request.grid,
@@ -157,7 +157,7 @@ def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
     }
     if request.attributes:
         return _attributes(request, dataset)
-    config = EncoderConfig(**{key: value for key, value in given.items() if value is not None})
+    config = EncoderConfig(**{key: value for key, value in settings.items() if value is not None})
     device = request.device or "auto"
     encoder = load_encoder(config, numerics.choose_device(device))
     source = Detected(encoder, load_detector(request.detector)) if request.detector else Encoded(encoder)
@@ -180,9 +180,9 @@ def _attributes(request: argparse.Namespace, dataset: DataSet) -> bool:
 def _report(result: Extracted, store: Path, dataset: DataSet) -> bool:
     from tellapart.data.items import KIND_OF
 
-    before = len(dataset.examples) - len(result.failed) - result.computed
+    there = len(dataset.examples) - len(result.failed) - result.computed
     failed = f", {len(result.failed)} could not be used" if result.failed else ""
-    print_row(f"{store}: {result.computed} {KIND_OF[dataset.kind]} added, {before} were there{failed}")
+    print_row(f"{store}: {result.computed} {KIND_OF[dataset.kind]} added, {there} were there{failed}")
     return bool(result.failed)
 
 

@@ -54,8 +54,10 @@ class CaptionedPhotos:
         self.captions: list[list[list[int]]] = []  # photo, caption, token; EOS at the end if it was not cut
         self.pad = tokenizer.pad
         self.weights: Sequence[Tensor] | None = None  # of each photo's captions, where they do not count alike
-        seen = [[stores, *others] for (stores, _), others in zip(sources, views or [()] * len(sources), strict=True)]
-        self._views = [list(of_view) for of_view in zip(*seen, strict=True)]  # by view: those of all sources
+        stores_of_views = [
+            [stores, *others] for (stores, _), others in zip(sources, views or [()] * len(sources), strict=True)
+        ]
+        self._views = [list(of_view) for of_view in zip(*stores_of_views, strict=True)]  # by view: those of all sources
         self._names = list(sources[0][0])  # of the streams, which all sources have
         source_of, rows, counts = [], list[list[list[int]]](), list[list[int]]()
         for number, (stores, examples) in enumerate(sources):
@@ -64,7 +66,7 @@ class CaptionedPhotos:
                 tokens = [[*tokenizer.encode(text), tokenizer.eos] for text in example.captions]
                 self.captions.append([caption[: max_words + 1] for caption in tokens])
                 source_of.append(number)
-                rows.append([[view[name].row(example) for name in self._names] for view in seen[number]])
+                rows.append([[view[name].row(example) for name in self._names] for view in stores_of_views[number]])
                 counts.append([stores[name].count(example) for name in self._names])
         shape = len(self.examples), len(self._views), len(self._names)
         self._source_of = np.array(source_of, np.int64)
@@ -95,8 +97,8 @@ class CaptionedPhotos:
             for source, stores in enumerate(sources):
                 here = np.flatnonzero((self._source_of[photos] == source) & (view == of_view))
                 if len(here):
-                    found = stores[name].grid(self._rows[photos[here], of_view, number], most)
-                    values[here, : found.shape[1]] = found
+                    rows = stores[name].grid(self._rows[photos[here], of_view, number], most)
+                    values[here, : rows.shape[1]] = rows
         return Stream(values, torch.arange(most) < torch.from_numpy(counts)[:, None])
 
     def batch(

@@ -67,7 +67,7 @@ class Store:
         keys    what a line of the journal has beside id and row
         """
         self.folder, self._keys = folder, {"id", "row", *keys}
-        self.arrays = {name: one if isinstance(one, Array) else Array(one) for name, one in arrays.items()}
+        self.arrays = {name: array if isinstance(array, Array) else Array(array) for name, array in arrays.items()}
         _claim(folder, manifest)
         self._read_journal()
 
@@ -109,8 +109,8 @@ class Store:
 
     def read(self, name: str, rows: Rows, first: int | None = None) -> Tensor:
         """(len(rows), ...) of an array, halves in single precision; or of each row only what comes first"""
-        found = torch.from_numpy(self._mapped(name)[np.asarray(rows, np.int64), :first])
-        return found.float() if found.is_floating_point() else found
+        numbers = torch.from_numpy(self._mapped(name)[np.asarray(rows, np.int64), :first])
+        return numbers.float() if numbers.is_floating_point() else numbers
 
     def append(self, tensors: Sequence[Tensor], entries: list[dict[str, Any]]) -> None:
         """Add rows: first their numbers, then, once those are safe, the lines that say so."""

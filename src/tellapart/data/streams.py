@@ -81,7 +81,7 @@ def ragged(rows: Sequence[Tensor]) -> Stream:
     from torch.nn.utils.rnn import pad_sequence
 
     values = pad_sequence([*rows, rows[0].new_zeros(1, rows[0].shape[1])], batch_first=True)[:-1]
-    counts = torch.tensor([len(own) for own in rows], device=values.device)
+    counts = torch.tensor([len(rows_of_item) for rows_of_item in rows], device=values.device)
     return Stream(values, torch.arange(values.shape[1], device=values.device) < counts[:, None])
 
 
@@ -117,6 +117,6 @@ def read_relations(stream: Stream, regions: Tensor, labels: int) -> Tensor:
     for region in (first, second):
         mask = mask & (region >= 0) & (region < count)
     place = (first * count + second).masked_fill(~mask, 0).long()  # where nothing is, a 0 changes nothing
-    found = regions.new_zeros(photos, count * count, dtype=place.dtype)
-    found = found.scatter_reduce(1, place, (label + 1).masked_fill(~mask, 0).long(), "amax")
-    return found.view(photos, count, count) * (regions[:, :, None] & regions[:, None])
+    graph = regions.new_zeros(photos, count * count, dtype=place.dtype)
+    graph = graph.scatter_reduce(1, place, (label + 1).masked_fill(~mask, 0).long(), "amax")
+    return graph.view(photos, count, count) * (regions[:, :, None] & regions[:, None])

@@ -48,9 +48,11 @@ class Detected(ReadPhotos):
 
         places  what to call a class in place of its number; those that are not there are left out
         """
-        sure = self.mask & (self.scores > above)
-        found = (set(own[these].tolist()) for own, these in zip(self.classes, sure, strict=True))
-        return [frozenset(own if places is None else {places[one] for one in own & places.keys()}) for own in found]
+        classes = []
+        for of_photo, sure in zip(self.classes, self.mask & (self.scores > above), strict=True):
+            numbers = set(of_photo[sure].tolist())
+            classes.append(frozenset(numbers if places is None else (places[n] for n in numbers & places.keys())))
+        return classes
 
 
 def detect(detector: Detector, files: Sequence[str]) -> Detected:
@@ -59,10 +61,10 @@ def detect(detector: Detector, files: Sequence[str]) -> Detected:
     def read(folder: Path) -> Detected:
         store = Store(folder, {"format": 1, "detector": detector.identity}, _ARRAYS, PHOTO_KEYS)
         extraction = partial(encode_batches, detector.read, partial(_rows, detector))
-        found = stored_rows(store, files, extraction, f"photos through {detector.name}")
-        boxes, scores, classes, count = (store.read(name, found.rows) for name in _ARRAYS)
+        stored = stored_rows(store, files, extraction, f"photos through {detector.name}")
+        boxes, scores, classes, count = (store.read(name, stored.rows) for name in _ARRAYS)
         mask = torch.arange(MOST) < count
-        return Detected(found.files, found.sha256, found.failed, boxes, scores, classes.long(), mask)
+        return Detected(stored.files, stored.sha256, stored.failed, boxes, scores, classes.long(), mask)
 
     return in_cache("detections", detector.identity, read, but=(BadDetector,))
 
@@ -72,11 +74,11 @@ def _rows(detector: Detector, photos: Sequence[Ready]) -> Made:
     arrays = [torch.zeros(len(photos), *array.shape) for array in _ARRAYS.values()]
     boxes, scores, classes, count = arrays
     for row, photo in enumerate(photos):
-        found = detector(photo)
-        count[row] = number = len(found.scores)
-        boxes[row, :number] = torch.from_numpy(found.boxes)
-        scores[row, :number] = torch.from_numpy(found.scores)
-        classes[row, :number] = torch.from_numpy(found.classes)
+        detections = detector(photo)
+        count[row] = number = len(detections.scores)
+        boxes[row, :number] = torch.from_numpy(detections.boxes)
+        scores[row, :number] = torch.from_numpy(detections.scores)
+        classes[row, :number] = torch.from_numpy(detections.classes)
     return Made(arrays)
 
 

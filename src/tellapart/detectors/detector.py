@@ -106,17 +106,17 @@ def overlaps(box: Floats, others: Floats) -> Floats:
     sides = np.minimum(box[2:], others[:, 2:]) - np.maximum(box[:2], others[:, :2])
     common = sides.clip(0).prod(1)
     union = (box[2:] - box[:2]).prod() + (others[:, 2:] - others[:, :2]).prod(1) - common
-    found: Floats = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
-    return found
+    ratio: Floats = np.divide(common, union, out=np.zeros_like(common), where=union > 0)
+    return ratio
 
 
-def sure_ones(found: Floats, scores: Floats, classes: Numbers) -> Detections:
+def sure_ones(candidates: Floats, scores: Floats, classes: Numbers) -> Detections:
     """Of a network's boxes, as fractions of the photo, those that are likely, each thing once.
 
     What reaches outside the photo ends at its edges; what then has no area is left out.
     """
     likely = np.flatnonzero(scores > LEAST)
-    kept = likely[suppress(found[likely], scores[likely], classes[likely], iou=IOU, most=MOST)]
-    inside = found[kept].clip(0, 1)
+    kept = likely[suppress(candidates[likely], scores[likely], classes[likely], iou=IOU, most=MOST)]
+    inside = candidates[kept].clip(0, 1)
     usable = (inside[:, 2:] > inside[:, :2]).all(1)
     return Detections(inside[usable], scores[kept][usable], classes[kept][usable])

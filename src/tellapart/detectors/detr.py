@@ -96,8 +96,8 @@ class Detr:
     def __call__(self, photo: Resized) -> Detections:
         images = pretrained.normalised(photo.pixels[None], self.mean, self.std, torch.device("cpu"))
         try:
-            found = self.network(pixel_values=images)
-            logits, boxes = found.logits[0], found.pred_boxes[0]
+            output = self.network(pixel_values=images)
+            logits, boxes = output.logits[0], output.pred_boxes[0]
         except Exception as error:  # each network refuses in its own way
             raise Failed(self.name, f"cannot be run ({reason(error)[:200]})") from None
         if logits.ndim != 2 or boxes.shape != (len(logits), 4) or logits.shape[1] - len(self.labels) not in (0, 1):
@@ -111,8 +111,8 @@ class Detr:
 
     def numbers_of(self, classes: Sequence[str]) -> dict[int, int]:
         place = {name: number for number, name in enumerate(classes)}
-        known = {number: name.strip().lower() for number, name in self.labels.items()}
-        numbers = {n: place[name] for n, one in known.items() if (name := _OTHER_NAMES.get(one, one)) in place}
+        names = {number: name.strip().lower() for number, name in self.labels.items()}
+        numbers = {n: place[name] for n, label in names.items() if (name := _OTHER_NAMES.get(label, label)) in place}
         lacking = [name for name in classes if place[name] not in numbers.values()]
         if lacking:
             raise BadDetector(

@@ -112,8 +112,8 @@ def cells(size: Size) -> Floats:
     for stride in STRIDES:
         rows, columns = np.indices((size[0] // stride, size[1] // stride))
         parts.append(np.stack([columns.ravel(), rows.ravel(), np.full(rows.size, stride)], 1))
-    found: Floats = np.concatenate(parts).astype(np.float32)
-    return found
+    grid: Floats = np.concatenate(parts).astype(np.float32)
+    return grid
 
 
 def decode(raw: Floats, size: Size) -> tuple[Floats, Floats, Numbers]:
@@ -166,10 +166,10 @@ class Yolox:
             raw = self._run(photo.canvas)
         except BadDetector as error:
             raise Failed(self.name, error.reason) from None
-        found, scores, classes = decode(raw, self.size)
+        corners, scores, classes = decode(raw, self.size)
         height, width = photo.photo_size
         sides = np.array([width, height, width, height], np.float32) * np.float32(photo.ratio)
-        return sure_ones(found / sides, scores, classes)  # none in the grey beside the photo
+        return sure_ones(corners / sides, scores, classes)  # none in the grey beside the photo
 
     def numbers_of(self, classes: Sequence[str]) -> dict[int, int]:
         """The file has no names; as many classes are taken for these, in this order."""
@@ -178,9 +178,9 @@ class Yolox:
         return {number: number for number in range(self.classes)}
 
     def _check_input(self) -> tuple[str, Size]:
-        given = self._session.get_inputs()
-        shape = given[0].shape if len(given) == 1 else []
-        if len(shape) != 4 or shape[1] != 3 or given[0].type != "tensor(float)":
+        inputs = self._session.get_inputs()
+        shape = inputs[0].shape if len(inputs) == 1 else []
+        if len(shape) != 4 or shape[1] != 3 or inputs[0].type != "tensor(float)":
             raise BadDetector(self.file, "is no YOLOX export: one input (1, 3, height, width) was expected.")
         if isinstance(shape[0], int) and shape[0] != 1:
             raise BadDetector(self.file, f"takes {shape[0]} photos at once; export it for one.")
@@ -193,17 +193,17 @@ class Yolox:
                 self.file,
                 f"takes photos of {width} x {height} pixels; multiples of {step} up to {_LARGEST} can be read.",
             )
-        return given[0].name, (height, width)
+        return inputs[0].name, (height, width)
 
     def _check_output(self) -> int:
         """The number of classes."""
-        rows, given = len(cells(self.size)), self._session.get_outputs()
-        shape = given[0].shape if len(given) == 1 else []
+        rows, outputs = len(cells(self.size)), self._session.get_outputs()
+        shape = outputs[0].shape if len(outputs) == 1 else []
         fits = len(shape) == 3 and (shape[1] == rows or not isinstance(shape[1], int))
         if not fits or not isinstance(shape[2], int) or shape[2] < 6:
             raise BadDetector(
                 self.file,
-                f"is no YOLOX export: one output (1, {rows}, 5 + classes) was expected, not {_listed(given)}.",
+                f"is no YOLOX export: one output (1, {rows}, 5 + classes) was expected, not {_listed(outputs)}.",
             )
         return int(shape[2]) - 5
 
@@ -227,8 +227,8 @@ class Yolox:
         return raw
 
 
-def _listed(given: Any) -> str:
-    return ", ".join(f"({', '.join(map(str, one.shape))})" for one in given) or "none"
+def _listed(outputs: Any) -> str:
+    return ", ".join(f"({', '.join(map(str, output.shape))})" for output in outputs) or "none"
 
 
 def load(file: str | Path) -> Yolox:

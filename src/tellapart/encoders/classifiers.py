@@ -123,11 +123,11 @@ def read_i3d(tensors: Mapping[str, Tensor]) -> I3d:
     unit, last = (_torch_unit, _torch_logits) if TORCH_SIGN in tensors else (_flax_unit, _flax_logits)
     ours: dict[str, Tensor] = {}
     for name, (scope, branch) in _units().items():
-        kernel, gain, bias, mean, variance = (one.double() for one in unit(tensors, scope, branch))
+        kernel, gain, bias, mean, variance = (tensor.double() for tensor in unit(tensors, scope, branch))
         gain = gain * torch.rsqrt(variance + _NORM_EPSILON)
         ours[f"{name}.weight"] = (kernel * gain[:, None, None, None, None]).float()
         ours[f"{name}.bias"] = (bias - mean * gain).float()
-    ours["logits.weight"], ours["logits.bias"] = (one.float().contiguous() for one in last(tensors))
+    ours["logits.weight"], ours["logits.bias"] = (tensor.float().contiguous() for tensor in last(tensors))
     with torch.device("meta"):
         network = I3d(len(ours["logits.bias"]))
     network.load_state_dict(ours, assign=True)
@@ -263,8 +263,8 @@ class ResNet3d(nn.Module):
         self.stem = nn.Sequential(first, nn.BatchNorm3d(width), nn.ReLU())
         stages = []
         for stage in range(4):
-            before, here = width << max(stage - 1, 0), width << stage
-            stages.append(nn.Sequential(Block3d(before, here, 2 if stage else 1), Block3d(here, here, 1)))
+            narrow, wide = width << max(stage - 1, 0), width << stage
+            stages.append(nn.Sequential(Block3d(narrow, wide, 2 if stage else 1), Block3d(wide, wide, 1)))
         self.layer1, self.layer2, self.layer3, self.layer4 = stages
         self.fc = nn.Linear(width << 3, labels)
 
@@ -397,13 +397,13 @@ class ClipClassifier:
 
     def _probabilities(self, segments: Tensor) -> Tensor:
         """Segment by segment, which bounds the memory; one like another, as in a photo, is not seen twice."""
-        found: list[Tensor] = []
+        probabilities: list[Tensor] = []
         for number, segment in enumerate(segments):
             if number and segment.equal(segments[number - 1]):
-                found.append(found[-1])
+                probabilities.append(probabilities[-1])
             else:
-                found.append(self._network(self._given(segment[None])).softmax(1)[0])
-        return torch.stack(found).mean(0)
+                probabilities.append(self._network(self._given(segment[None])).softmax(1)[0])
+        return torch.stack(probabilities).mean(0)
 
     def _given(self, frames: Tensor) -> Tensor:
         """(B, O, S, S, 3) in 0..255 -> (B, 3, O, S, S), or (B, 3, S, S) of a single frame"""
@@ -422,19 +422,20 @@ def read_tensors(file: Path) -> tuple[dict[str, Tensor], str]:
             tensors = torch.load(file, weights_only=True, map_location="cpu")
     except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError):
         raise UserError(f"{file}: is no file of weights, or damaged, or has more in it than tensors.") from None
-    if not isinstance(tensors, dict) or not all(isinstance(one, Tensor) for one in tensors.values()):
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, Tensor) for tensor in tensors.values()):
         raise UserError(f"{file}: is no state dict, names with tensors.")
     return tensors, hashlib.sha256(data).hexdigest()
 
 
 def read_labels(file: Path, count: int) -> tuple[str, ...]:
     """From X_labels.json beside the weights, X a part of their file's name; without one, labels are numbers."""
-    for found in sorted(file.parent.glob("*_labels.json")):
-        if found.name.removesuffix("_labels.json") in file.name:
-            labels = files.read_json_value(found)
-            if not isinstance(labels, list) or len(labels) != count or not all(isinstance(one, str) for one in labels):
-                raise UserError(f"{found}: must be a list of {count} labels, as many as the network has.")
-            return tuple(labels)
+    for beside in sorted(file.parent.glob("*_labels.json")):
+        if beside.name.removesuffix("_labels.json") in file.name:
+            labels = files.read_json_value(beside)
+            texts = [label for label in labels if isinstance(label, str)] if isinstance(labels, list) else []
+            if len(texts) != count or len(labels) != count:
+                raise UserError(f"{beside}: must be a list of {count} labels, as many as the network has.")
+            return tuple(texts)
     return tuple(map(str, range(count)))
 
 

@@ -17,7 +17,7 @@ from tellapart.recipe import EncoderConfig
 
 
 def load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
-    return with_frames(config, lambda one: _load(one, device))
+    return with_frames(config, lambda settings: _load(settings, device))
 
 
 def _load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:

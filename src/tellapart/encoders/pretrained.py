@@ -136,7 +136,7 @@ def read_network(
     else:
         _refuse_oversized(source, folder, model, title)
     try:
-        network, found = getattr(transformers, model).from_pretrained(
+        network, report = getattr(transformers, model).from_pretrained(
             where, use_safetensors=True, trust_remote_code=False, dtype=dtype, output_loading_info=True
         )
     except Exception as error:  # a damaged file or config fails in as many ways as there are fields
@@ -146,7 +146,7 @@ def read_network(
                 "a local folder with the files of the model can be given instead."
             ) from None
         raise UserError(f"{source}: the {title} cannot be loaded ({reason(error)}).") from None
-    return network, sorted(found["missing_keys"])
+    return network, sorted(report["missing_keys"])
 
 
 def _refuse_oversized(source: str, folder: Path, model: str, title: str) -> None:

@@ -73,8 +73,8 @@ class Backbone:
 
     @property
     def identity(self) -> dict[str, Any]:
-        how = {"fit": asdict(self.fit), "mean": self.mean, "std": self.std}
-        return self.config.identity | how | {"weights_sha256": self.weights_sha256}
+        preprocessing = {"fit": asdict(self.fit), "mean": self.mean, "std": self.std}
+        return self.config.identity | preprocessing | {"weights_sha256": self.weights_sha256}
 
     def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
         """pixels (B, S, S, 3) in 0..255"""
@@ -106,8 +106,9 @@ class Backbone:
         try:
             return self(np.zeros((1, size, size, 3), np.uint8)).grid.shape[2]
         except Exception as error:  # each network refuses in its own way
-            own = getattr(self.network.config, "image_size", None)
-            takes = f"; it was made for {own} (image_size)" if isinstance(own, int) and own != size else ""
+            made_for = getattr(self.network.config, "image_size", None)
+            differs = isinstance(made_for, int) and made_for != size
+            takes = f"; it was made for {made_for} (image_size)" if differs else ""
             raise UserError(
                 f"{source} cannot encode photos of {size} x {size} pixels{takes} ({reason(error)})."
             ) from None
@@ -202,15 +203,15 @@ class ClipEncoder:
 
     @property
     def identity(self) -> dict[str, Any]:
-        how = {"fit": asdict(self.fit), "mean": self.mean, "std": self.std}
-        return self.config.identity | how | {"weights_sha256": self.weights_sha256}
+        preprocessing = {"fit": asdict(self.fit), "mean": self.mean, "std": self.std}
+        return self.config.identity | preprocessing | {"weights_sha256": self.weights_sha256}
 
     @torch.inference_mode()
     def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
         """pixels (B, S, S, 3) in 0..255"""
         images = pretrained.normalised(pixels, self.mean, self.std, self.device)
-        seen = self.network.get_image_features(pixel_values=images)
-        return Features(seen.last_hidden_state[:, int(self._has_class_token) :], seen.pooler_output)
+        output = self.network.get_image_features(pixel_values=images)
+        return Features(output.last_hidden_state[:, int(self._has_class_token) :], output.pooler_output)
 
 
 class ProjectedClip(ClipEncoder):
@@ -287,8 +288,8 @@ class VisionTower:
         self._make_ready, self._look = make_ready, look
         blank = Image.new("RGB", (64, 64), _GREY)
         self.shape = make_ready(squared(blank) if square else blank).shape
-        seen = self(self._bytes(blank)[None])
-        self.regions, self.feature_size = seen.grid.shape[1:]
+        features = self(self._bytes(blank)[None])
+        self.regions, self.feature_size = features.grid.shape[1:]
         self.pooled_size = self.feature_size
         self.config = EncoderConfig(name, self.shape[-1], 1)  # where a row lies in the photo, only the model knows
 

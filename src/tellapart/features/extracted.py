@@ -116,11 +116,11 @@ def encode_batches(
         try:
             yield _encoded(good, make, failed)
         except BadPhoto:  # one of them: the others go on
-            for one in good:
+            for item in good:
                 try:
-                    yield _encoded([one], make, [])
+                    yield _encoded([item], make, [])
                 except BadPhoto as error:
-                    failed.append((one[0], error.reason))
+                    failed.append((item[0], error.reason))
             yield EncodedBatch((), [], failed)
 
 
@@ -198,9 +198,9 @@ def read_item(encoder: PhotoEncoder, source: clips.Source) -> photos.Photo:
     has a method `read(source)` that gives pixels of a shape of its own; one that takes only one kind of items names it
     in `takes`.
     """
-    own = getattr(encoder, "read", None)
-    if own is not None:
-        return own(source)  # type: ignore[no-any-return]
+    read = getattr(encoder, "read", None)
+    if read is not None:
+        return read(source)  # type: ignore[no-any-return]
     return clips.read(source, encoder.config.image_size, encoder.fit)
 
 

@@ -44,14 +44,14 @@ def bring_in(examples: Sequence[Example], sources: Sequence[Path], folder: Path,
     cap      regions of a photo that are kept: the first ones, which detectors are surest of
     """
     check_import_name(name)
-    found = region_files.expand(sources)
-    digest, names = region_files.digest(found), Names(examples)
+    archives = region_files.expand(sources)
+    digest, names = region_files.digest(archives), Names(examples)
     store = open_imported(folder)
     if store is None or (store.source.name, store.cap, store.digest) != (name, cap, digest):
-        source = Imported(name, _feature_size(found, names))
+        source = Imported(name, _feature_size(archives, names))
         store = RegionStore(folder, source, cap, digest)  # refuses a folder that another import filled
     with store.writing():
-        return _fill(store, examples, found, names)
+        return _fill(store, examples, archives, names)
 
 
 class Names:
@@ -71,7 +71,7 @@ def _file_names(example: Example) -> set[str]:
     return {example.file.name, example.file.stem} - {""}
 
 
-def _feature_size(found: Sequence[Path], names: Names) -> int:
+def _feature_size(archives: Sequence[Path], names: Names) -> int:
     """D of the first photo that the archives have; refuses archives that have none of the photos."""
     theirs: list[str] = []
 
@@ -80,18 +80,18 @@ def _feature_size(found: Sequence[Path], names: Names) -> int:
         return names.find(id) is not None
 
     first_failure = ""
-    for one in region_files.read(found, wanted):
-        if isinstance(one, Regions) and one.features.size:
-            return int(one.features.shape[1])
-        reason = one.reason if isinstance(one, Broken) else "has no regions"
-        first_failure = first_failure or f"{one.where}: {reason}"
+    for part in region_files.read(archives, wanted):
+        if isinstance(part, Regions) and part.features.size:
+            return int(part.features.shape[1])
+        reason = part.reason if isinstance(part, Broken) else "has no regions"
+        first_failure = first_failure or f"{part.where}: {reason}"
     if first_failure:
         raise UserError(f"there are no features that can be used ({first_failure}).")
     example = f": a photo is {theirs[0]!r} there and {names.first!r} here" if theirs else ""
-    raise UserError(f"{found[0]}: has features of none of the photos; it may belong to another data set{example}.")
+    raise UserError(f"{archives[0]}: has features of none of the photos; it may belong to another data set{example}.")
 
 
-def _fill(store: RegionStore, examples: Sequence[Example], found: Sequence[Path], names: Names) -> Result:
+def _fill(store: RegionStore, examples: Sequence[Example], archives: Sequence[Path], names: Names) -> Result:
     waiting = {str(example.id) for example in examples if example not in store}
     result = Result(store, existing=len(examples) - len(waiting))
     changed = Counter[str]()
@@ -102,13 +102,13 @@ def _fill(store: RegionStore, examples: Sequence[Example], found: Sequence[Path]
         return example is not None and str(example.id) in waiting
 
     def usable() -> Iterator[_Row]:
-        for one in region_files.read(found if waiting else (), wanted):
-            example = names.find(one.id)
+        for part in region_files.read(archives if waiting else (), wanted):
+            example = names.find(part.id)
             try:
-                row = _row(one, example, store, changed)
+                row = _row(part, example, store, changed)
             except ValueError as error:
                 image = f" image {example.id!r}:" if example else ""
-                result.failed.append(f"{one.where}:{image} {error}")
+                result.failed.append(f"{part.where}:{image} {error}")
                 bar.message(result.failed[-1])
             else:
                 waiting.discard(str(row.entry["id"]))
@@ -131,52 +131,52 @@ class _Row:
     entry: dict[str, Any]
 
 
-def _row(one: Regions | Broken, example: Example | None, store: RegionStore, changed: Counter[str]) -> _Row:
+def _row(part: Regions | Broken, example: Example | None, store: RegionStore, changed: Counter[str]) -> _Row:
     """A photo as the store takes it.  Raises ValueError if there is nothing to take."""
-    if isinstance(one, Broken) or example is None:
-        raise ValueError(one.reason if isinstance(one, Broken) else "is no photo of the data set")
-    count, size = one.features.shape
+    if isinstance(part, Broken) or example is None:
+        raise ValueError(part.reason if isinstance(part, Broken) else "is no photo of the data set")
+    count, size = part.features.shape
     if count == 0:
         raise ValueError("has no regions")
     if size != store.source.feature_size:
         raise ValueError(f"has features of {size} numbers, the others of {store.source.feature_size}")
     changed["cut"] += count > store.cap
-    kept = torch.from_numpy(one.features[: store.cap])
+    kept = torch.from_numpy(part.features[: store.cap])
     regions, boxes = torch.zeros(store.shape, dtype=store.dtype("grid")), torch.zeros(store.cap, 4)
     if not kept.to(regions.dtype).isfinite().all():
         raise ValueError("has features that are no numbers, or too large for half precision")
     regions[: len(kept)] = kept
-    boxes[: len(kept)] = torch.from_numpy(_fractions(one, changed)[: store.cap])
+    boxes[: len(kept)] = torch.from_numpy(_fractions(part, changed)[: store.cap])
     numbers, entry = (regions, boxes, kept.mean(0)), {"id": example.id, "regions": len(kept)}
-    found, relations = _relations(one, len(kept), changed), torch.zeros(MOST_RELATIONS, 3, dtype=torch.int32)
-    changed["relations"] += len(found) > MOST_RELATIONS
-    found = found[:MOST_RELATIONS]
-    relations[: len(found)] = torch.from_numpy(found)
-    return _Row((*numbers, relations), entry | {"relations": len(found)})
+    edges, relations = _relations(part, len(kept), changed), torch.zeros(MOST_RELATIONS, 3, dtype=torch.int32)
+    changed["relations"] += len(edges) > MOST_RELATIONS
+    edges = edges[:MOST_RELATIONS]
+    relations[: len(edges)] = torch.from_numpy(edges)
+    return _Row((*numbers, relations), entry | {"relations": len(edges)})
 
 
-def _relations(one: Regions, regions: int, changed: Counter[str]) -> NDArray[np.int32]:
+def _relations(part: Regions, regions: int, changed: Counter[str]) -> NDArray[np.int32]:
     """(E, 3) between the regions that are kept; of several from one region to another the first."""
-    if one.relations is None:
+    if part.relations is None:
         return np.zeros((0, 3), np.int32)
-    found = one.relations[(one.relations[:, :2] < regions).all(1)]
-    _, first = np.unique(found[:, :2], axis=0, return_index=True)
-    changed["labels"] = max(changed["labels"], int(found[:, 2].max(initial=-1)) + 1)
-    return found[np.sort(first)]
+    edges = part.relations[(part.relations[:, :2] < regions).all(1)]
+    _, first = np.unique(edges[:, :2], axis=0, return_index=True)
+    changed["labels"] = max(changed["labels"], int(edges[:, 2].max(initial=-1)) + 1)
+    return edges[np.sort(first)]
 
 
-def _fractions(one: Regions, changed: Counter[str]) -> NDArray[np.float32]:
+def _fractions(part: Regions, changed: Counter[str]) -> NDArray[np.float32]:
     """A photo's boxes as fractions of its width and height, (R, 4); zeros where that cannot be known."""
-    if one.boxes is None:
-        return np.zeros((len(one.features), 4), np.float32)
-    boxes = one.boxes
+    if part.boxes is None:
+        return np.zeros((len(part.features), 4), np.float32)
+    boxes = part.boxes
     if not np.isfinite(boxes).all():
         raise ValueError("has boxes that are no numbers")
     if boxes.max() > _FRACTIONS:
-        if not (one.width > 0 and one.height > 0):
+        if not (part.width > 0 and part.height > 0):
             changed["unknown"] += 1
             return np.zeros_like(boxes)
-        boxes = (boxes / np.array([one.width, one.height, one.width, one.height])).astype(np.float32)
+        boxes = (boxes / np.array([part.width, part.height, part.width, part.height])).astype(np.float32)
     inside = boxes.clip(0, 1)
     changed["outside"] += bool(np.abs(boxes - inside).max() > 1e-3)  # what is less is rounding
     return inside

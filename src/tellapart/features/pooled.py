@@ -107,13 +107,13 @@ def pooled_features(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
     both = [_pooled(FrameEncoder(encoder, CLIP_FRAMES), list(compress(files, are_clips)))]
     if not all(are_clips):
         both.append(_pooled(encoder, [file for file, is_clip in zip(files, are_clips, strict=True) if not is_clip]))
-    found = {file: (one, row) for one in both for row, file in enumerate(one.files)}
-    usable = [(file, *found[file]) for file in files if file in found]
+    place_of = {file: (part, row) for part in both for row, file in enumerate(part.files)}
+    usable = [(file, *place_of[file]) for file in files if file in place_of]
     return Pooled(
         [file for file, _, _ in usable],
-        [one.sha256[row] for _, one, row in usable],
-        {file: reason for one in both for file, reason in one.failed.items()},
-        np.stack([one.vectors[row] for _, one, row in usable]) if usable else both[0].vectors,
+        [part.sha256[row] for _, part, row in usable],
+        {file: reason for part in both for file, reason in part.failed.items()},
+        np.stack([part.vectors[row] for _, part, row in usable]) if usable else both[0].vectors,
     )
 
 
@@ -127,7 +127,7 @@ def _pooled(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
         manifest = {"format": 1, "encoder": identity}
         store = Store(folder, manifest, {"pooled": (encoder.pooled_size,)}, PHOTO_KEYS)
         extraction = partial(encode_items, encoder, make)
-        found = stored_rows(store, files, extraction, f"photos through {encoder.config.name}")
-        return Pooled(found.files, found.sha256, found.failed, store.read("pooled", found.rows).numpy())
+        stored = stored_rows(store, files, extraction, f"photos through {encoder.config.name}")
+        return Pooled(stored.files, stored.sha256, stored.failed, store.read("pooled", stored.rows).numpy())
 
     return in_cache("photos", identity, read)

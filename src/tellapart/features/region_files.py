@@ -85,27 +85,27 @@ Wanted = Callable[[str], bool]  # by id; of what is not wanted nothing else is r
 
 def expand(sources: Iterable[Path]) -> list[Path]:
     """The files that paths stand for: themselves, or those in a folder that have one of our suffixes."""
-    found: list[Path] = []
+    archives: list[Path] = []
     for source in sources:
         if files.is_folder(source):
             inside = sorted(files.regular(file) for file in source.iterdir() if file.suffix.lower() in SUFFIXES)
             if not inside:
                 raise UserError(f"{source}: there are no features in this folder (no {', '.join(SUFFIXES)}).")
-            found += inside
+            archives += inside
         elif not files.is_file(source):
             raise UserError(f"{source}: there is no such file or folder.")
         elif source.suffix.lower() not in SUFFIXES:
             raise UserError(f"{source}: features are read from {', '.join(SUFFIXES)}, or from a folder of such files.")
         else:
-            found.append(source)
-    return found
+            archives.append(source)
+    return archives
 
 
-def digest(found: Sequence[Path]) -> str:
+def digest(archives: Sequence[Path]) -> str:
     """What tells archives apart without reading all of them: names, sizes, and samples of up to 16 of the files."""
     fingerprint = hashlib.sha256()
-    sampled = set(found[:: -(-len(found) // 16)])
-    for file in found:
+    sampled = set(archives[:: -(-len(archives) // 16)])
+    for file in archives:
         size = file.stat().st_size
         fingerprint.update(f"{file.name} {size}\n".encode(errors="surrogateescape"))
         if file in sampled:
@@ -116,10 +116,10 @@ def digest(found: Sequence[Path]) -> str:
     return fingerprint.hexdigest()
 
 
-def read(found: Iterable[Path], wanted: Wanted) -> Iterator[Regions | Broken]:
+def read(archives: Iterable[Path], wanted: Wanted) -> Iterator[Regions | Broken]:
     """Every wanted photo of the files, in their order."""
     readers = {".tsv": _tsv, ".npy": _npy, ".npz": _npz, ".safetensors": _safetensors}
-    for file in found:
+    for file in archives:
         try:
             yield from readers[file.suffix.lower()](file, wanted)
         except _DAMAGE as error:
@@ -232,16 +232,16 @@ def _decoded(cells: Mapping[str, bytes]) -> dict[str, Any]:
 def _regions(id: str, where: str, parts: Mapping[str, Any]) -> Regions:
     """Arrays as programs write them, in one form.  Raises ValueError where that cannot be."""
 
-    def one(names: Iterable[str]) -> Any:
+    def first_of(names: Iterable[str]) -> Any:
         return next((parts[name] for name in names if name in parts), None)
 
-    features = np.asarray(one(_FEATURES))
+    features = np.asarray(first_of(_FEATURES))
     if features.dtype.kind not in "fiu":
         raise ValueError(f"its features are no numbers ({features.dtype})")
     if not 1 <= features.ndim <= 3:
         raise ValueError(f"its features have the shape {features.shape}, not (regions, numbers)")
     features = features.reshape(-1, features.shape[-1]).astype(np.float32)  # one vector, or a grid, is regions too
-    boxes = one(_BOXES)
+    boxes = first_of(_BOXES)
     if boxes is not None:
         boxes = np.asarray(boxes, np.float32)
         if boxes.ndim != 2 or boxes.shape[1] < 4 or len(boxes) != len(features):
@@ -251,7 +251,7 @@ def _regions(id: str, where: str, parts: Mapping[str, Any]) -> Regions:
     if not 0 <= count <= len(features):
         raise ValueError(f"says that it has {count} regions, and has {len(features)}")
     relations = None if _RELATIONS not in parts else _whole_relations(np.asarray(parts[_RELATIONS]), count)
-    width, height = (float(0.0 if (value := one(names)) is None else value) for names in (_WIDTH, _HEIGHT))
+    width, height = (float(0.0 if (value := first_of(names)) is None else value) for names in (_WIDTH, _HEIGHT))
     return Regions(id, where, features[:count], None if boxes is None else boxes[:count], relations, width, height)
 
 

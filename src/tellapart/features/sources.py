@@ -224,7 +224,7 @@ class Encoded(StreamSource):
             encoder = of_photos(self.encoder) if dimensions == 3 else self.encoder
             features = encoder(np.stack([pixels[place] for place in alike]))
             counts = [features.grid.shape[1]] * len(alike) if features.counts is None else features.counts.tolist()
-            rows |= {p: own[:count] for p, own, count in zip(alike, features.grid, counts, strict=True)}
+            rows |= {p: item[:count] for p, item, count in zip(alike, features.grid, counts, strict=True)}
         return [rows[place] for place in range(len(pixels))]
 
     def manifest(self, root: Path, dataset: str) -> dict[str, Any]:
@@ -259,8 +259,8 @@ class Encoded(StreamSource):
         return Encoded(in_view(self.encoder, number), photos_once=self._photos_once)
 
     def of_photos(self) -> StreamSource:
-        one = of_photos(self.encoder)
-        return self if one is self.encoder or not self._photos_once else Encoded(one)
+        single = of_photos(self.encoder)
+        return self if single is self.encoder or not self._photos_once else Encoded(single)
 
     def beside(self, gives: Literal["boxes", "relations"]) -> StreamSource:
         if gives == RELATIONS:
@@ -336,9 +336,9 @@ class Detected(Encoded):
         feature_map: Tensor = encoder.feature_map(np.stack([item.pixels for item in loaded]))  # type: ignore[misc]
         cells, pooled, _ = pool(feature_map, encoder.config)
         rows = []
-        for own, one, item in zip(cells, feature_map, loaded, strict=True):
+        for grid, own_map, item in zip(cells, feature_map, loaded, strict=True):
             assert item.boxes is not None
-            rows.append(torch.cat([own, region_features(one, item.boxes[len(own) :], encoder.config.pooling)]))
+            rows.append(torch.cat([grid, region_features(own_map, item.boxes[len(grid) :], encoder.config.pooling)]))
         return rows, pooled
 
     def store(self, folder: Path) -> FeatureStore:
@@ -348,20 +348,20 @@ class Detected(Encoded):
 
     def _extraction(self, examples: Sequence[Example]) -> Iterator[EncodedBatch]:
         """What the detector found before is read from its cache."""
-        found = detect(self.detector, list(dict.fromkeys(str(example.file) for example in examples)))
-        boxes = {file: own[mask] for file, own, mask in zip(found.files, found.boxes, found.mask, strict=True)}
+        detected = detect(self.detector, list(dict.fromkeys(str(example.file) for example in examples)))
+        boxes_of = {file: detected.boxes[row][detected.mask[row]] for row, file in enumerate(detected.files)}
 
         def read(file: Path) -> Loaded:
-            if str(file) in found.failed:
-                raise BadPhoto(file, found.failed[str(file)])
-            return self._with_boxes(file, boxes[str(file)])
+            if str(file) in detected.failed:
+                raise BadPhoto(file, detected.failed[str(file)])
+            return self._with_boxes(file, boxes_of[str(file)])
 
         return encode_batches(read, self._made, examples)
 
     def _made(self, loaded: Sequence[Loaded]) -> Made:
         rows, pooled = self._features(loaded)
         boxes = [item.boxes for item in loaded if item.boxes is not None]
-        return Made([_padded(rows, self.most), pooled, _padded(boxes, self.most)], [len(own) for own in boxes])
+        return Made([_padded(rows, self.most), pooled, _padded(boxes, self.most)], list(map(len, boxes)))
 
     def view(self, number: int) -> StreamSource:
         raise UserError("data.views: a detector's boxes are of whole photos; views of them have none.")
@@ -575,8 +575,8 @@ class Attributes(StreamSource):
         usable = range(len(self.words)) if self.ids is None else (self.ids >= 0).nonzero().flatten().tolist()
         allowed = set(usable)
         return [
-            [(self.words[word], chance) for word, chance in zip(*own, strict=True) if word in allowed]
-            for own in zip(numbers, probability, strict=True)
+            [(self.words[word], chance) for word, chance in zip(*of_item, strict=True) if word in allowed]
+            for of_item in zip(numbers, probability, strict=True)
         ]
 
     def in_vocabulary(self, tokenizer: Tokenizer) -> StreamSource:
@@ -611,18 +611,18 @@ class Attributes(StreamSource):
     def _of_imported(self, regions: RegionStore, examples: Sequence[Example]) -> Iterator[EncodedBatch]:
         """From stored regions; the photos need not be there."""
         for batch in batched(examples, BATCH):
-            good, lacking = [one for one in batch if one in regions], [one for one in batch if one not in regions]
-            loaded = [
-                Loaded(f"{regions.digest} {one.id}", rows=regions.grid([regions.row(one)], regions.count(one))[0])
-                for one in good
-            ]
-            made = self._made(loaded) if good else Made((), [])
-            entries = [
-                entry_of(one, item.sha256) | {"regions": count}
-                for one, item, count in zip(good, loaded, made.counts or [], strict=True)
-            ]
-            without = [(one, f"has no imported features ({regions.source.name})") for one in lacking]
-            yield EncodedBatch(made.arrays, entries, without)
+            loaded, entries, lacking = list[Loaded](), list[dict[str, Any]](), list[tuple[Example, str]]()
+            for example in batch:
+                if example not in regions:
+                    lacking.append((example, f"has no imported features ({regions.source.name})"))
+                    continue
+                rows = regions.grid([regions.row(example)], regions.count(example))[0]
+                loaded.append(Loaded(f"{regions.digest} {example.id}", rows=rows))
+                entries.append(entry_of(example, loaded[-1].sha256))
+            made = self._made(loaded) if loaded else Made((), [])
+            for entry, count in zip(entries, made.counts or [], strict=True):
+                entry["regions"] = count
+            yield EncodedBatch(made.arrays, entries, lacking)
 
     def kept(self, root: Path | None, data_sets: DataSets) -> StreamSource:
         """Only what it reads in place of photos: others are not stored as words of new photos would be made."""
@@ -669,7 +669,7 @@ def captioner_ids(words: Sequence[str], tokenizer: Tokenizer) -> Tensor:
     """
     unknown = tokenizer.unk if isinstance(tokenizer, WordTokenizer) else None
     tokens = map(tokenizer.encode, words)
-    return torch.tensor([own[0] if len(own) == 1 and own[0] != unknown else -1 for own in tokens])
+    return torch.tensor([ids[0] if len(ids) == 1 and ids[0] != unknown else -1 for ids in tokens])
 
 
 def _word_rows(numbers: Tensor, probability: Tensor, ids: Tensor | None) -> Tensor:
@@ -727,7 +727,7 @@ class Beside(StreamSource):
 
     def encode(self, loaded: Sequence[Loaded], device: torch.device) -> Stream:
         rows = [item.boxes if self.gives == BOXES else item.relations for item in loaded]
-        return ragged([own.float() for own in rows if own is not None]).to(device)
+        return ragged([rows_of_item.float() for rows_of_item in rows if rows_of_item is not None]).to(device)
 
     def open(self, root: Path, dataset: str) -> StoredFeatures | None:
         regions = self.regions.open(root, dataset)

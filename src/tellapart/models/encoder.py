@@ -45,10 +45,10 @@ def encoder_from(identity: dict[str, Any], device: torch.device, folders: Iterab
             raise TypeError
     except (KeyError, TypeError):
         raise UserError("the model's config.json does not say which encoder it was trained with.") from None
-    own = parts.find(folders, sha256, config.name) if tuned and config.name not in ENCODERS else None
+    part = parts.find(folders, sha256, config.name) if tuned and config.name not in ENCODERS else None
     if (alive := _alive.get(key)) is not None:
         return alive
-    encoder = parts.tuned_encoder(own, config, device) if own else _encoder_here(config, sha256, device)
+    encoder = parts.tuned_encoder(part, config, device) if part else _encoder_here(config, sha256, device)
     if encoder.weights_sha256 != sha256:
         raise UserError(
             f"the model was trained on features of {encoder.config.name} with weights {sha256[:8]}, "
@@ -71,8 +71,8 @@ def _encoder_here(config: EncoderConfig, sha256: str, device: torch.device) -> P
     """
     from tellapart.models import clip_words, parts
 
-    own = Path(config.name)
-    if not own.is_absolute() and not files.is_folder(own) and not is_weights(config.name):
+    named = Path(config.name)
+    if not named.is_absolute() and not files.is_folder(named) and not is_weights(config.name):
         return load_encoder(config, device)
     encoders, refusals = list[PhotoEncoder](), list[UserError]()
     for folder in paths.encoders():

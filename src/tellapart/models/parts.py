@@ -90,10 +90,12 @@ def tuned_encoder(folder: Path, config: EncoderConfig, device: torch.device) -> 
     run = read_tagger(folder)
     if run.network.encoder is None:
         raise UserError(f"{folder} is a tagger of features; only one that was trained with tuned_blocks is an encoder.")
-    own = {name.removeprefix("encoder."): part for name, part in run.weights.items() if name.startswith("encoder.")}
+    weights = {
+        name.removeprefix("encoder."): tensor for name, tensor in run.weights.items() if name.startswith("encoder.")
+    }
     name = files.real(folder).name if config.name == str(folder) else config.name
-    tuned = Tuned(run.base, own, folder)
-    return with_frames(replace(config, name=name), lambda one: Encoder(one, device, tuned))
+    tuned = Tuned(run.base, weights, folder)
+    return with_frames(replace(config, name=name), lambda settings: Encoder(settings, device, tuned))
 
 
 def carry(parts: Iterable[Part], out: Path) -> None:

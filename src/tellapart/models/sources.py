@@ -137,9 +137,9 @@ def _from_identity(
     if means_attributes(identity):
         return attributes_from(identity, device, model.folders)
     if not identity.keys().isdisjoint(("detector", "detected")):
-        found = _detector(identity, detector)
+        found_detector = _detector(identity, detector)
         alone = {key: value for key, value in identity.items() if key != "detector"}
-        return Detected(encoder_from(alone, device), found)
+        return Detected(encoder_from(alone, device), found_detector)
     try:
         imported = imported_from(identity)
     except ValueError:
@@ -195,8 +195,10 @@ def attributes_from(identity: dict[str, Any], device: torch.device, folders: Ite
     elif kind == "detector":
         source = of_detector(_named_by_user(name, sha256), most, threshold)
     else:
-        own = name in EMBEDDED or not files.is_folder(Path(name))
-        source = of_retriever(name if own else str(_named_by_user(Path(name).name, sha256)), device, most, threshold)
+        is_named = name in EMBEDDED or not files.is_folder(Path(name))
+        source = of_retriever(
+            name if is_named else str(_named_by_user(Path(name).name, sha256)), device, most, threshold
+        )
     if source.made_by["weights_sha256"] != sha256:
         raise UserError(
             f"the model was trained on attributes of {name} with weights {sha256[:8]}, but the weights here are "
@@ -208,9 +210,9 @@ def attributes_from(identity: dict[str, Any], device: torch.device, folders: Ite
 def _named_by_user(name: str, sha256: str) -> Path:
     """A downloaded model must not decide what is read from this machine."""
     for path in paths.encoders():
-        for found in (path, path / name):
-            if found.name == name and (files.is_file(found) or files.is_folder(found)):
-                return found
+        for candidate in (path, path / name):
+            if candidate.name == name and (files.is_file(candidate) or files.is_folder(candidate)):
+                return candidate
     raise UserError(
         f"the model was trained on attributes of {name}, with weights {sha256[:8]}; a model does not decide what is "
         "read from outside of its own folder.  If you trust that file, name it: TELLAPART_ENCODERS=PATH."
@@ -276,8 +278,8 @@ def of_detector(file: Path, most: int, threshold: float) -> Attributes:
 
     def read(item: Item) -> Loaded:
         photo, scores = detector.read(item), torch.zeros(len(words))
-        found = detector(photo)
-        for number, score in zip(found.classes.tolist(), found.scores.tolist(), strict=True):
+        detections = detector(photo)
+        for number, score in zip(detections.classes.tolist(), detections.scores.tolist(), strict=True):
             if number in numbers:
                 scores[numbers[number]] = max(scores[numbers[number]], score)
         return Loaded(photo.sha256, rows=scores)

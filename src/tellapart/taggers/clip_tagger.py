@@ -67,10 +67,10 @@ class ClipTagger(nn.Module):
         self.dropout, self.word = nn.Dropout(c.dropout), nn.Linear(size, c.vocab_size - SPECIALS)
         nn.init.normal_(self.word.weight, std=0.01)
 
-    def forward(self, seen: Stream) -> Tensor:
+    def forward(self, inputs: Stream) -> Tensor:
         """-log P(the clip does not have the word), (B, W); of the cells of all frames (B, R, D)"""
         c = self.config
-        frames = torch.unflatten(seen.values, 1, (-1, c.grid, c.grid)).movedim(4, 2)  # (B, F, D, g, g)
+        frames = torch.unflatten(inputs.values, 1, (-1, c.grid, c.grid)).movedim(4, 2)  # (B, F, D, g, g)
         chosen = self._segments(len(frames), frames.shape[1], frames.device)  # (B, S, frames of a segment)
         rows = torch.arange(len(frames), device=frames.device)[:, None, None]
         segments = frames[rows, chosen].flatten(0, 1)  # (B*S, 1 or 3, D, g, g)
@@ -105,9 +105,9 @@ class ClipTagger(nn.Module):
             reach += torch.randint(max(frames // 2 - c.steps, 0) + 1, key.shape, device=device)
         return torch.stack([key - reach, key, key + reach], 2).clamp(0, frames - 1)
 
-    def probabilities(self, seen: Stream) -> Tensor:
+    def probabilities(self, inputs: Stream) -> Tensor:
         """(B, W)"""
-        return -torch.expm1(-self(seen))
+        return -torch.expm1(-self(inputs))
 
     def start_at(self, frequency: Tensor, regions: int) -> None:
         """Before the first step each word is as probable as it is frequent."""

@@ -68,15 +68,15 @@ class Tagger(nn.Module):
             self.encoder.blocks[-c.tuned_blocks :].requires_grad_(True)
             self.encoder.head.requires_grad_(True)
 
-    def forward(self, seen: Stream | Tensor) -> Tensor:
+    def forward(self, inputs: Stream | Tensor) -> Tensor:
         """-log P(no region has the word), (B, W); of regions, or where the encoder is tuned of pixels (B, S, S, 3)"""
-        return self.words(self.rows(seen))
+        return self.words(self.rows(inputs))
 
-    def rows(self, seen: Stream | Tensor) -> Stream:
+    def rows(self, inputs: Stream | Tensor) -> Stream:
         """What words and sentences are predicted from, (B, R, width)"""
-        if isinstance(seen, Tensor):
-            seen = self.regions(seen)
-        return Stream(self.project(seen.values), seen.mask)
+        if isinstance(inputs, Tensor):
+            inputs = self.regions(inputs)
+        return Stream(self.project(inputs.values), inputs.mask)
 
     def words(self, rows: Stream) -> Tensor:
         """-log P(no region has the word), (B, W)"""
@@ -101,9 +101,9 @@ class Tagger(nn.Module):
         values = feature_map.flatten(2).transpose(1, 2)
         return Stream(values, torch.ones(values.shape[:2], dtype=torch.bool, device=values.device))
 
-    def probabilities(self, seen: Stream | Tensor) -> Tensor:
+    def probabilities(self, inputs: Stream | Tensor) -> Tensor:
         """(B, W)"""
-        return -torch.expm1(-self(seen))
+        return -torch.expm1(-self(inputs))
 
     def start_at(self, frequency: Tensor, regions: int) -> None:
         """Before the first step each word is as probable as it is frequent.
@@ -127,15 +127,15 @@ def _mean(rows: Stream) -> Tensor:
     return rows.values.masked_fill(~mask, 0).sum(1) / mask.sum(1).clamp(min=1)
 
 
-def sentence_loss(predicted: Tensor, sentences: Tensor, own: Tensor, scale: float) -> Tensor:
+def sentence_loss(predicted: Tensor, sentences: Tensor, photos: Tensor, scale: float) -> Tensor:
     """Cross-entropy of finding a photo's captions among those of all training photos.
 
     predicted  (B, E) unit norm
     sentences  (P, E) the mean embedding of each training photo's captions, by a frozen text retriever
-    own        (B,) the rows of these photos
+    photos     (B,) the rows of these photos
     scale      what a cosine is multiplied with
     """
-    return F.cross_entropy(scale * predicted @ sentences.T, own)
+    return F.cross_entropy(scale * predicted @ sentences.T, photos)
 
 
 def tagging_loss(absent: Tensor, has: Tensor) -> Tensor:
