@@ -113,7 +113,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _check(request: argparse.Namespace) -> None:
-    """What the arguments cannot say of each other by themselves."""
+    """Refuses options that do not go together."""
     if request.sources and not request.name:
         raise UserError("--from needs --name, the name of these features in recipes.")
     encoding = ("image_size", "grid", "coarse", "frames", "detector", "detected", "pooling", "ray")

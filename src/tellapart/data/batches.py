@@ -82,7 +82,7 @@ class CaptionedPhotos:
         return self._counts.sum(1)  # type: ignore[no-any-return]
 
     def inputs(self, photos: NDArray[np.int64], chance: NDArray[np.float64] | None = None) -> Inputs:
-        """What is seen of the photos; in each stream as many rows as the most that one of them has.
+        """The streams of the photos, with as many rows as the most that one of them has.
 
         chance  (B,) from 0 to below 1: which view of each photo; none: the whole photo
         """
@@ -133,7 +133,7 @@ _POOL = 64  # batches among which captions are sorted by length
 
 
 class Data(Protocol[OneBatch]):
-    """What batches are made of."""
+    """Items with captions, of which batches are made."""
 
     examples: list[Example]
 

@@ -231,11 +231,11 @@ class Stores(dict[str, StoredFeatures]):
 
     @property
     def main(self) -> StoredFeatures:
-        """What retrievers and neighbours go by: the regions, else the first stream."""
+        """The features for retrievers and neighbours: the regions, else the first stream."""
         return self[REGIONS] if REGIONS in self else next(iter(self.values()))
 
     def have(self, example: Example) -> bool:
-        """Whether every stream has the example."""
+        """True where every stream has the example."""
         return all(example in store for store in self.values())
 
     def pooled(self, examples: Sequence[Example]) -> Tensor:

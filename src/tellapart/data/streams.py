@@ -1,4 +1,4 @@
-"""What a captioner is given of items (photos or clips): named streams of rows, each with a mask.
+"""Inputs of a captioner, of items (photos or clips): named streams of rows, each with a mask.
 
 B items, R rows of an item (regions, grid cells, frames, attribute words), D numbers in a row.
 

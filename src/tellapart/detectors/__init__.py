@@ -1,4 +1,4 @@
-"""Where things are in a photo, and what they are: boxes, scores and classes by a detector that the user provides.
+"""Things in a photo by a detector that the user provides: boxes, scores and classes.
 
 detector.py    what every detector gives, and what is common to all
 yolox.py       an ONNX file as a detector

@@ -1,4 +1,4 @@
-"""What a detector finds in photos, kept between runs: one store in the user's cache for each detector and its settings.
+"""Detections in photos, kept between runs: one store in the user's cache for each detector and its settings.
 
 boxes.f32     (rows, M, 4) left, top, right, bottom as fractions of the photo's width and height, most confident first
 scores.f32    (rows, M)

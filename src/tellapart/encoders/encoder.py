@@ -44,7 +44,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Tuned:
-    """What training has made of an EfficientNet-Lite.
+    """An EfficientNet-Lite that was trained further.
 
     base     its name in the table
     weights  all of them, in half precision, as the bundled ones are
@@ -100,12 +100,12 @@ class Encoder:
 
     @property
     def part(self) -> Part | None:
-        """What a model must carry to use it; nothing where the package brings it."""
+        """The part that a model must carry to use it; none where the package brings it."""
         return Part(self.tuned.folder, self.weights_sha256) if self.tuned and self.tuned.folder else None
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What features must share to be used together: kept in manifests and model folders, and compared."""
+        """Name, settings and the hash of the weights."""
         tuned = {"tuned": self.tuned.base} if self.tuned else {}
         return self.config.identity | tuned | {"weights_sha256": self.weights_sha256}
 
@@ -153,7 +153,7 @@ def _by_graph(file: Path, tuned: Tuned | None) -> FeatureMap:
 
 
 def check(config: EncoderConfig, least_size: int) -> None:
-    """What the types of the settings cannot say."""
+    """Refuses settings out of range."""
     for field, value, least, most in (
         ("image_size", config.image_size, least_size, 2048),
         ("grid", config.grid, 1, 64),

@@ -38,7 +38,7 @@ _PARTS = (
 
 
 def could_be(name: str) -> bool:
-    """Whether this is a folder in the form of transformers, or may be the name of a model on the hub."""
+    """True of a folder in the form of transformers, and of what may be the name of a model on the hub."""
     folder = Path(name)
     if not files.is_folder(folder):
         return hub.could_be(name)
@@ -185,7 +185,7 @@ def sha256(weights: Mapping[str, Tensor]) -> str:
 
 
 def processor(folder: Path) -> tuple[Path, dict[str, Any]]:
-    """What the folder says of how photos are made ready, and the file that says so; nothing where there is none."""
+    """The folder's file of preprocessing and its settings; empty where there is none."""
     if (file := folder / "preprocessor_config.json").exists():
         return file, files.read_json(file)
     if (file := folder / "processor_config.json").exists():

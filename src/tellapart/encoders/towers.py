@@ -236,7 +236,7 @@ def embedding_size(network: Any) -> int:
 
 
 def _preprocessing(model: Pretrained, image_size: int) -> tuple[Fit, list[float], list[float]]:
-    """How a photo becomes a square, and the mean and deviation of its colours."""
+    """The fit of photos, and the mean and deviation of their colours."""
     family = model.family
     file, settings = pretrained.processor(model.folder)
     try:

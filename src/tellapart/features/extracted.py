@@ -51,7 +51,7 @@ class Extracted:
 
 @dataclass
 class EncodedBatch:
-    """What became of some photos: rows for the store's arrays, and the photos' lines of the journal but for the row."""
+    """Rows of some photos for the store's arrays, and the photos' lines of the journal but for the row."""
 
     arrays: Sequence[Tensor]
     entries: list[dict[str, Any]]
@@ -179,7 +179,7 @@ def missing_from(store: Store, examples: Sequence[Example]) -> list[Example]:
 
 
 def unchanged(entry: dict[str, Any], file: Path) -> bool:
-    """Whether the photo is still the one whose features we have.  Its date and place may change; its bytes decide."""
+    """True of a photo that is still the one whose features are stored.  Its date and place may change; its bytes decide."""
     stamp = _stamp(file)
     if stamp is None:
         return bool(entry["file"] == str(file))  # the photo has gone; its features are right, unless of another photo

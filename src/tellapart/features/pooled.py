@@ -1,4 +1,4 @@
-"""What frozen networks make of photos, kept between runs: one store in the user's cache for each network.
+"""Outputs of frozen networks for photos, kept between runs: one store in the user's cache for each network.
 
 Photos as one vector each are kept so, and by `detectors.detections` what a detector finds.
 """
@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 def in_cache(
     kind: str, identity: dict[str, Any], read: Callable[[Path], Result], *, but: tuple[type[UserError], ...] = ()
 ) -> Result:
-    """What `read` makes with the store of this identity; with one that is gone afterwards where there is no cache.
+    """The result of `read` with the store of this identity; with one that is gone afterwards where there is no cache.
 
     kind  of the store: a folder of the cache
     but   errors that are not the cache's, and that another store would not help
@@ -66,7 +66,7 @@ class StoredRows(ReadPhotos):
 
 
 def stored_rows(store: Store, files: Sequence[str], extraction: Extraction, title: str) -> StoredRows:
-    """Where photos are in a store; those that are missing or have changed are read first."""
+    """The rows of photos in a store; those that are missing or have changed are read first."""
     examples = {file: Example(str(Path(file).absolute()), Path(file).absolute()) for file in files}
     wanted = list(examples.values())
     reasons, _ = add_missing(store, wanted, extraction, title, quiet=True, wait=False)
@@ -88,7 +88,7 @@ class Pooled(ReadPhotos):
 
 
 def pooled_identity(identity: dict[str, Any]) -> dict[str, Any]:
-    """What pooled features must share: they do not depend on the regions that are kept beside them."""
+    """The identity of pooled features, which do not depend on the regions that are kept beside them."""
     return {
         key: value
         for key, value in identity.items()

@@ -60,7 +60,7 @@ _DAMAGE = (  # what libraries raise when a file is not what its name says
 
 @dataclass
 class Regions:
-    """What an archive has of a photo."""
+    """The features of a photo in an archive."""
 
     id: str  # as the archive calls it
     where: str  # the file, and the line if there are lines
@@ -73,7 +73,7 @@ class Regions:
 
 @dataclass
 class Broken:
-    """What cannot be used of an archive."""
+    """A part of an archive that cannot be used."""
 
     id: str  # empty where even that cannot be read
     where: str
@@ -102,7 +102,7 @@ def expand(sources: Iterable[Path]) -> list[Path]:
 
 
 def digest(archives: Sequence[Path]) -> str:
-    """What tells archives apart without reading all of them: names, sizes, and samples of up to 16 of the files."""
+    """A hash of names, sizes, and samples of up to 16 of the files: archives need not be read as a whole."""
     fingerprint = hashlib.sha256()
     sampled = set(archives[:: -(-len(archives) // 16)])
     for file in archives:

@@ -1,4 +1,4 @@
-"""Where the input streams of a captioner come from: one protocol for training, captioning, evaluation and timing.
+"""Sources of a captioner's input streams: one protocol for training, captioning, evaluation and timing.
 
 A source loads items (photos or clips) one by one, encodes loaded items as a stream, and keeps its features of a data
 set in a store below a features folder.
@@ -102,7 +102,7 @@ class Loaded:
 
 
 class StreamSource:
-    """What all sources are to those that use one.
+    """The protocol of all sources.
 
     name          as folders and messages have it
     feature_size  D
@@ -121,12 +121,12 @@ class StreamSource:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What features must share to be used together: kept in model folders and with stores, and compared."""
+        """Kept in model folders and with stores, and compared: features with the same identity may be used together."""
         raise NotImplementedError
 
     @property
     def key(self) -> str:
-        """What captions depend on beside the item and the captioner."""
+        """A text for the keys of captions, which depend on it beside the item and the captioner."""
         raise NotImplementedError
 
     @property
@@ -178,7 +178,7 @@ class StreamSource:
         return {"format": _FORMAT, "encoder": self.identity}
 
     def folder(self, root: Path, dataset: str) -> Path:
-        """Where the features of a data set lie below a features folder."""
+        """The folder of a data set's features below a features folder."""
         manifest = json.dumps(self.manifest(root, dataset), sort_keys=True)
         digest = hashlib.sha256(manifest.encode()).hexdigest()[:12]
         return root / f"{safe_name(dataset)}.{safe_name(Path(self.name).name)}-{digest}"
@@ -347,7 +347,7 @@ class Detected(Encoded):
         return FeatureStore(folder, self.manifest(folder.parent, ""), arrays, (*PHOTO_KEYS, "regions"))
 
     def _extraction(self, examples: Sequence[Example]) -> Iterator[EncodedBatch]:
-        """What the detector found before is read from its cache."""
+        """With the detections that are in the detector's cache."""
         detected = detect(self.detector, list(dict.fromkeys(str(example.file) for example in examples)))
         boxes_of = {file: detected.boxes[row][detected.mask[row]] for row, file in enumerate(detected.files)}
 
@@ -468,7 +468,7 @@ class RegionStore(FeatureStore):
 
 
 def import_folder(root: Path, dataset: str, name: str) -> Path:
-    """Where a data set's imported features lie below a features folder."""
+    """The folder of a data set's imported features below a features folder."""
     return root / f"{safe_name(dataset)}.{name}"
 
 
@@ -685,7 +685,7 @@ def _word_rows(numbers: Tensor, probability: Tensor, ids: Tensor | None) -> Tens
 
 @dataclass(frozen=True, eq=False)
 class Beside(StreamSource):
-    """Where the regions of another source are, or how they are related.
+    """The boxes of another source's regions, or the relations between them.
 
     cells  (R, 4) where the boxes of every photo are the same: the cells of grids
     """
@@ -768,7 +768,7 @@ class StoredBeside:
         return int(self._regions.lines[str(example.id)]["relations"])
 
     def any(self) -> bool:
-        """Whether there are relations."""
+        """True where an item has relations."""
         return any(line["relations"] for line in self._regions.lines.values())
 
     def grid(self, rows: Rows, most: int | None = None) -> Tensor:
@@ -835,7 +835,7 @@ class Sources(dict[str, StreamSource]):
 
     @property
     def identities(self) -> dict[str, dict[str, Any]]:
-        """What the features of each stream must share to be used together."""
+        """The identity of each stream's source."""
         return {name: source.identity for name, source in self.items()}
 
     @property
@@ -850,17 +850,17 @@ class Sources(dict[str, StreamSource]):
 
     @property
     def parts(self) -> list[Part]:
-        """What a model folder must carry to use them."""
+        """The parts that a model folder must carry to use them."""
         return [source.part for source in self.values() if source.part is not None]
 
     @property
     def identity(self) -> str:
-        """What captions depend on beside the item and the captioner."""
+        """A text for the keys of captions, which depend on it beside the item and the captioner."""
         return " ".join(source.key for source in self.values())
 
     @property
     def encoder(self) -> PhotoEncoder | None:
-        """What makes regions of items; none where they were imported."""
+        """The encoder of the regions; none where they were imported."""
         return self[REGIONS].encoder if REGIONS in self else None
 
     def load(self, item: Item) -> LoadedPhoto:

@@ -1,4 +1,4 @@
-"""What a model folder carries of other runs: tuned encoders and taggers, whose weights come with no package.
+"""Parts of a model folder from other runs: tuned encoders and taggers, whose weights come with no package.
 
 parts/HASH   a model folder of its own, named by the beginning of the hash of its weights
 
@@ -34,7 +34,7 @@ _DIGITS = 16  # of a hash, in the name of a part
 
 @dataclass(frozen=True)
 class TaggerRun:
-    """What training has made of a tagger."""
+    """The run of a tagger."""
 
     folder: Path
     config: models.Config
@@ -63,7 +63,7 @@ class TaggerRun:
 
 
 def is_tagger(folder: Path) -> bool:
-    """Whether a folder is that of a tagger's run."""
+    """True of the folder of a tagger's run."""
     try:
         described = files.read_json(folder / "config.json") if files.is_file(folder / "config.json") else {}
         return described.get("network") == "tagger"

@@ -258,7 +258,7 @@ def of_retriever(name: str, device: torch.device, most: int, threshold: float) -
 
 
 def zero_shot(retriever: Retriever, words: Tensor, pixels: NDArray[np.uint8]) -> Tensor:
-    """How well each of W words (W, E) fits each photo, against the other words: (B, W)"""
+    """The fit of each of W words (W, E) to each photo, against the other words: (B, W)"""
     return (retriever.scale * retriever.embed_pixels(pixels) @ words.T).softmax(1)
 
 

@@ -73,7 +73,7 @@ class Tagger(nn.Module):
         return self.words(self.rows(inputs))
 
     def rows(self, inputs: Stream | Tensor) -> Stream:
-        """What words and sentences are predicted from, (B, R, width)"""
+        """Regions as words and sentences are predicted from them, (B, R, width)"""
         if isinstance(inputs, Tensor):
             inputs = self.regions(inputs)
         return Stream(self.project(inputs.values), inputs.mask)
@@ -117,7 +117,7 @@ class Tagger(nn.Module):
             self.word.bias.copy_(torch.logit(per_region))
 
     def rate_of(self, parameter: str) -> float:
-        """What the learning rate of a parameter is multiplied with."""
+        """The factor of a parameter's learning rate."""
         return self.config.encoder_rate if parameter.startswith("encoder.") else 1.0
 
 

@@ -1,4 +1,4 @@
-"""What a run begins with: the data that a recipe names, with features, and all that can be wrong with either.
+"""The beginning of a run: the data that its recipe names, with features, and all that can be wrong with either.
 
 A wrong name in the last line of a recipe should not cost the hour that its photos take: everything is checked before
 features are computed, and before anything is written.
@@ -66,7 +66,7 @@ class Selection:
 
 
 def select(recipe: Recipe, *, takes: Collection[Kind]) -> tuple[list[Selection], list[str]]:
-    """What a run learns from and is judged by, of every data file; and records that cannot be used.
+    """The training and held-out examples of every data file, and records that cannot be used.
 
     takes  the kinds of items that are learned from; without any only captions count, and records need no file
     """
@@ -257,7 +257,7 @@ _SOME_WORDS = 10  # a vocabulary's size, to see whether a network can be built
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run begins with."""
+    """The data, sources and models that a run begins with."""
 
     streams: Sources  # none where only captions are learned from
     selections: list[Selection]

@@ -113,7 +113,7 @@ def frequent_words(captions: Iterable[str], most: int, min_count: int) -> WordTo
 
 
 def mentions(captions: Sequence[Sequence[str]], tokenizer: WordTokenizer) -> NDArray[np.int16]:
-    """How many captions of each photo have each word, (P, W)."""
+    """The number of captions of each photo that have each word, (P, W)."""
     counts = np.zeros((len(captions), len(tokenizer) - SPECIALS), np.int16)
     for row, of_photo in zip(counts, captions, strict=True):
         for text in of_photo:
