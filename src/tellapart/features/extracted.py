@@ -179,7 +179,7 @@ def missing_from(store: Store, examples: Sequence[Example]) -> list[Example]:
 
 
 def unchanged(entry: dict[str, Any], file: Path) -> bool:
-    """True of a photo that is still the one whose features are stored.  Its date and place may change; its bytes decide."""
+    """True of the photo whose features are stored.  Its date and place may have changed; its bytes decide."""
     stamp = _stamp(file)
     if stamp is None:
         return bool(entry["file"] == str(file))  # the photo has gone; its features are right, unless of another photo
