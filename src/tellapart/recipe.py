@@ -528,12 +528,12 @@ class Recipe:
     threads: FewOrNone = 0
 
     def is_over(self, seconds: float) -> bool:
-        """Whether so many seconds of training are all that there may be."""
+        """True if so many seconds of training are all that there may be."""
         return 0 < 60 * self.max_minutes <= seconds
 
     @property
     def streams(self) -> dict[str, EncoderConfig]:
-        """What each stream of a captioner's input comes from."""
+        """The source of each input stream of a captioner."""
         return dict(self.inputs) or {REGIONS: self.encoder}
 
     def check_fields(self) -> None:

@@ -57,7 +57,7 @@ _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a recipe is: a file, or a cell of the grid in a file."""
+    """The place of a recipe: a file, or a cell of the grid in a file."""
 
     path: Path
     cell: str = ""
@@ -68,11 +68,11 @@ class Place:
 
 @dataclass(frozen=True)
 class RecipeFile:
-    """What a recipe says together with its bases."""
+    """A recipe as its file and its bases have it."""
 
     place: Place
     content: dict[str, Any]  # base and own values, merged
-    own: dict[str, Any]  # its own values alone
+    own: dict[str, Any]  # the values of its file alone
     stages: list[Any] | None = None  # as written; none: one run, or a grid
     cells: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a grid: the content of each
     runs: str = ""  # of a grid: the folder of its runs, by which one cell starts from another
@@ -400,7 +400,7 @@ def parse_yaml(text: str, where: str) -> Any:
 
 
 def dump_yaml(value: Any) -> str:
-    """The same as YAML, keys in their order."""
+    """Values as YAML, keys in their order."""
     return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False))
 
 
@@ -503,7 +503,7 @@ def changed(config: Config, option: str, text: str) -> Config:
 
 
 def with_value(config: Config, option: str, value: object) -> Config:
-    """The same with a plain value in the place of a text."""
+    """The dataclass with a plain value in the place of a field's."""
     return _set(config, type(config), option.split("."), lambda _: value, option)  # type: ignore[no-any-return]
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from tellapart.data.pairs import PairBatch
-from tellapart.objectives.contrastive import contrastive_step, info_nce, max_violation, own_photo
+from tellapart.objectives.contrastive import contrastive_step, info_nce, max_violation, photo_of_caption
 
 SCALE = torch.tensor(5.0, dtype=torch.double)
 
@@ -117,7 +117,7 @@ def test_of_a_single_photo_info_nce_knows_only_that_its_captions_share_it():
 
 
 def test_captions_belong_to_photos_in_groups():
-    assert own_photo(torch.zeros(6, 1), torch.zeros(2, 1)).tolist() == [0, 0, 0, 1, 1, 1]
+    assert photo_of_caption(torch.zeros(6, 1), torch.zeros(2, 1)).tolist() == [0, 0, 0, 1, 1, 1]
 
 
 def test_a_step_reports_the_loss_and_how_many_captions_found_their_photo():

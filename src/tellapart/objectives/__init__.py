@@ -16,7 +16,7 @@ class StepInfo(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """What a step makes of a batch, or of this process's share of one.
+    """Result of a step over a batch, or over this process's share of one.
 
     The loss of the whole batch is the mean of the shares' by weight.  A share without photos weighs nothing, but its
     log line has the same names as any other.

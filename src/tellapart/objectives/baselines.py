@@ -1,5 +1,5 @@
-"""What a caption's reward is compared with.  Any of these leaves the expected gradient as it is, or nearly, and lessens
-its noise; which one matters for what captions have to compete with.
+"""Baselines, with which rewards of captions are compared.  Any of these leaves the expected gradient as it is, or
+nearly, and lessens its noise; which one matters for what captions have to compete with.
 
 B photos, K captions of each, N = B*K grouped by photo.  Rewards of words are compared place by place: past the end of
 a caption its words' rewards are 0, and its sentence's reward remains (GLD, Eq. 12).
@@ -22,7 +22,7 @@ from tellapart.rewards import Reward
 
 
 def leave_one_out(reward: Reward, samples: int) -> Reward:
-    """Of each caption, the mean of its K - 1 siblings."""
+    """The mean over the K - 1 siblings of each caption."""
 
     def others(values: Tensor) -> Tensor:
         group = _grouped(values, samples)
@@ -32,12 +32,12 @@ def leave_one_out(reward: Reward, samples: int) -> Reward:
 
 
 def mean(reward: Reward, samples: int) -> Reward:
-    """Of each caption, the mean of all K of its photo, itself among them (b2 with Q = K)."""
+    """The mean over all K captions of a photo, for each of them (b2 with Q = K)."""
     return _each(reward, lambda values: _repeat(_grouped(values, samples).mean(1), samples))
 
 
 def mean_of_best(reward: Reward, mask: Tensor, samples: int, best: int) -> Reward:
-    """Of each caption, the mean of the Q best of its photo (b2, GL-RG).  mask (N, T): the words that captions have"""
+    """The mean over the Q best captions of a photo (b2, GL-RG).  mask (N, T): the words that captions have"""
     chosen = reward.per_caption(mask).view(-1, samples).topk(best, dim=1).indices  # (B, Q)
 
     def of_best(values: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def mean_of_best(reward: Reward, mask: Tensor, samples: int, best: int) -> Rewar
 
 
 def of_photo(reward: Reward, photos: int, samples: int) -> Reward:
-    """Of each of B*K captions, the mean of what other captions of its photo got: the same number for each photo."""
+    """The mean reward of other captions of a photo, equally many for each, for each of its K captions."""
     return _each(reward, lambda values: _repeat(_grouped(values, len(values) // photos).mean(1), samples))
 
 

@@ -1,6 +1,6 @@
-"""How much each reference counts in cross-entropy.
+"""Weights of references in cross-entropy.
 
-leave_one_out  the discriminative cross-entropy (DXE) of GL-RG: m(S), how well a reference agrees with *all* other
+leave_one_out  the discriminative cross-entropy (DXE) of GL-RG: m(S), normalise well a reference agrees with *all* other
                references of its item.  What most people would say counts more.  Words count as they are written, split
                at spaces, as in GL-RG's program: were rare ones one unknown word, they would agree with each other
 cider_between  CIDErBtw-Cap (Wang et al., 2020), in our reading: a reference counts less the more it would fit the
@@ -65,11 +65,11 @@ def _leave_one_out(
 def _against_look_alikes(context: RewardContext, items: NDArray[np.int64]) -> NDArray[np.float64]:
     """Mean CIDEr-D of each reference against the references of its item's look-alikes; 0 where there are none."""
     consensus, groups = context.consensus("CIDEr-D"), context.look_alikes.numpy()[items]  # (N, k)
-    total, found = np.zeros(len(items)), (groups >= 0).sum(1)
+    total, counts = np.zeros(len(items)), (groups >= 0).sum(1)
     for place in range(groups.shape[1]):
         present = np.flatnonzero(groups[:, place] >= 0)
         total[present] += _scored(consensus, context.references, groups[present, place], rows=present)
-    mean: NDArray[np.float64] = total / np.maximum(found, 1)
+    mean: NDArray[np.float64] = total / np.maximum(counts, 1)
     return mean
 
 
@@ -98,11 +98,13 @@ def _distinct(scores: NDArray[np.float64], items: NDArray[np.int64], count: int)
     return _MOST - np.divide(scores, most[items], out=np.full_like(scores, 0.5), where=most[items] > 0)
 
 
-def _normalised(values: NDArray[np.float64], items: NDArray[np.int64], count: int, how: str) -> NDArray[np.float64]:
+def _normalised(
+    values: NDArray[np.float64], items: NDArray[np.int64], count: int, normalise: str
+) -> NDArray[np.float64]:
     """Equal weights where all are 0: there is nothing to go by."""
-    if how == "none":
+    if normalise == "none":
         return values
-    if how == "global":
+    if normalise == "global":
         mean = values.mean() if len(values) else 0.0
         return values / mean if mean > 0 else np.ones_like(values)
     total = np.bincount(items, values, count) / np.maximum(np.bincount(items, minlength=count), 1)

@@ -24,9 +24,9 @@ def info_nce(captions: Tensor, images: Tensor, scale: Tensor) -> Tensor:
     A photo's K captions are equally right answers to the second question.
     """
     logits = scale * captions @ images.T  # (N, B)
-    own = own_photo(captions, images)
-    finds_photo = F.cross_entropy(logits, own)
-    finds_caption = -logits.log_softmax(0).gather(1, own[:, None]).mean()
+    photo = photo_of_caption(captions, images)
+    finds_photo = F.cross_entropy(logits, photo)
+    finds_caption = -logits.log_softmax(0).gather(1, photo[:, None]).mean()
     return (finds_photo + finds_caption) / 2
 
 
@@ -41,20 +41,20 @@ def max_violation(
     Mean over pairs, so that the learning rate need not follow the batch size; the authors' program has the sum.
     """
     similarity = captions @ images.T  # (N, B)
-    own = own_photo(captions, images)
-    match = similarity.gather(1, own[:, None]).squeeze(1)  # (N,)
-    others = similarity.scatter(1, own[:, None], -torch.inf)
+    photo = photo_of_caption(captions, images)
+    match = similarity.gather(1, photo[:, None]).squeeze(1)  # (N,)
+    others = similarity.scatter(1, photo[:, None], -torch.inf)
     if not hardest:
         by_photo = (margin + others - match[:, None]).clamp(min=0).mean()
         least = match.view(len(images), -1).mean(1)  # (B,) of a photo's captions together
         by_caption = (margin + others - least[None]).clamp(min=0).mean()
         return by_photo + by_caption
-    hardest_photo, hardest_caption = others.amax(1), others.amax(0)[own]
+    hardest_photo, hardest_caption = others.amax(1), others.amax(0)[photo]
     shortfall = (margin + hardest_photo - match).clamp(min=0) + (margin + hardest_caption - match).clamp(min=0)
     return shortfall.mean()
 
 
-def own_photo(captions: Tensor, images: Tensor) -> Tensor:
+def photo_of_caption(captions: Tensor, images: Tensor) -> Tensor:
     """The row of each caption's photo: (N,)"""
     return torch.arange(len(captions), device=captions.device) // (len(captions) // len(images))
 
@@ -72,6 +72,6 @@ def contrastive_step(
         captions, images = (join(torch.zeros(0, 0, device=retriever.log_scale.device)) for _ in range(2))
     value = loss(captions, images, retriever.log_scale.exp())
     best = (captions.detach() @ images.detach().T).argmax(1)
-    right = (best == own_photo(captions, images)).float().mean()
+    right = (best == photo_of_caption(captions, images)).float().mean()
     line = {"loss": value.item(), "accuracy": right.item(), "scale": retriever.log_scale.exp().item()}
     return StepResult(value, 1.0, line)

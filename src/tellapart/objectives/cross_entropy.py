@@ -63,21 +63,21 @@ def cross_entropy_step(
 
 
 def _with_own_words(captioner: Captioner, previous: Tensor, memory: object, photos: int, chance: float) -> Tensor:
-    """Logits (N, T, V) where each word given was, with this chance, drawn from the captioner's own last answer."""
+    """Logits (N, T, V) after words of which each was, with this chance, drawn from the captioner's last answer."""
     rows = torch.arange(photos, device=previous.device).repeat_interleave(len(previous) // photos)
     state = select(captioner.start(memory), rows)
     logits: list[Tensor] = []
-    for given in previous.unbind(1):
+    for token in previous.unbind(1):
         if logits:
             drawn = torch.multinomial(logits[-1].detach().softmax(1), 1).squeeze(1)
-            given = torch.where(torch.rand(len(given), device=given.device) < chance, drawn, given)
-        out, state = captioner.step(given, state, memory)
+            token = torch.where(torch.rand(len(token), device=token.device) < chance, drawn, token)
+        out, state = captioner.step(token, state, memory)
         logits.append(out)
     return torch.stack(logits, 1)
 
 
 def hide_some(inputs: Inputs, chance: float) -> Inputs:
-    """The same inputs without some of their regions, each hidden with this chance: captions must not depend on one."""
+    """Inputs without some of their regions, each hidden with this chance: captions must not depend on one."""
     if chance == 0 or REGIONS not in inputs:
         return inputs
     values, mask = inputs[REGIONS]

@@ -74,13 +74,13 @@ class Scores(Protocol):
 
     @property
     def names(self) -> Sequence[str]:
-        """Of the log line."""
+        """Names of the numbers of a log line."""
 
     def __call__(self, sampled: SampledCaptions, samples: int) -> tuple[Reward, dict[str, float]]:
-        """Of captions that are learned from, `samples` of each photo; and a log line."""
+        """Rewards of captions that are learned from, `samples` of each photo; and a log line."""
 
     def score_baseline(self, sampled: SampledCaptions) -> Reward:
-        """Of captions that others are compared with."""
+        """Rewards of captions that others are compared with."""
 
     def skip_batch(self) -> None:
         """This process has nothing of the batch; the others may want to hear so."""
@@ -232,7 +232,7 @@ class PolicyGradient:
         return _unscored(tokens.masked_fill(~mask, self._words.pad), mask)
 
     def _scored(self, memory: Any, rollout: Rollout, captioner: Captioner | None = None) -> Rollout:
-        """The same captions with their log p by the policy that they are learned with.
+        """Captions with their log p by the policy that they are learned with.
 
         In chunks, what a backward pass needs is not kept but computed again, chunk by chunk (Chen et al., 2016).
         """
@@ -261,7 +261,7 @@ class PolicyGradient:
         return tempered(logits.index_fill(1, never, -torch.inf), config.temperature, config.top_k, config.top_p)
 
     def _beside_references(self, rollout: Rollout, memory: Any, batch: Batch) -> tuple[Rollout, Tensor]:
-        """Of each photo its captions and then references, and which reference each is: (N,), -1 where it is none."""
+        """Captions of each photo and then its references, and which reference each is: (N,), -1 where it is none."""
         photos, wanted = len(batch.photos), self._config.references
         tokens, mask = (
             part.view(photos, -1, part.shape[1])[:, :wanted].flatten(0, 1) for part in (batch.tokens, batch.token_mask)

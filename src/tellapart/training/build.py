@@ -182,7 +182,7 @@ def captioner_parts(
         tokenizer,
         training,
         photos,
-        names=[one.name for one in prepared.selections],
+        names=[dataset.name for dataset in prepared.selections],
         features=Path(recipe.data.features),
         device=device,
         world=world,
@@ -387,7 +387,7 @@ def retrieval_objective(recipe: Recipe, network: nn.Module, world: ProcessGroup)
 
 
 def shrink(recipe: Recipe, kept: Iterable[str] = ()) -> Recipe:
-    """The same recipe with widths and steps for a test (`--tiny`): it shows that everything fits together.
+    """The recipe with widths and steps for a test (`--tiny`): it shows that everything fits together.
 
     It starts from fresh weights, for those of another width do not fit.
 
@@ -429,5 +429,5 @@ def seed_everything(seed: int) -> None:
 
 
 def seed_of_process(seed: int, rank: int) -> int:
-    """Of what a process draws that is not the first, such as dropout."""
+    """The seed of draws, such as dropout, in a process that is not the first."""
     return int(np.random.SeedSequence((seed, rank)).generate_state(1)[0])

@@ -205,7 +205,7 @@ def _shares(values: dict[str, Any]) -> dict[str, float]:
 
 
 def _require_order(stages: Chain, file: RecipeFile) -> None:
-    """What a stage uses must have been made before it."""
+    """Refuses a stage that uses one that is not before it."""
     for number, stage in enumerate(stages):
         before = [result for other in stages[:number] for result in other.results()]
         after = {result for other in stages[number:] for result in other.results()}
@@ -290,12 +290,12 @@ def keys_of(jobs: list[Job]) -> dict[str, str]:
 
     for job in jobs:
         if job.recipe is None:
-            said: object = dict(job.shares)
+            content: object = dict(job.shares)
             named = [Reference("mean", name, "model") for name in job.shares]
         else:
-            said, named = plain(job.recipe), references(job.recipe)
+            content, named = plain(job.recipe), references(job.recipe)
         contents = {at.name: [hashed(file) for file in _files_of(at)] for at in named if at.name not in job.uses}
-        parts = [{name: keys[made] for name, made in job.uses.items()}, said, contents]
+        parts = [{name: keys[made] for name, made in job.uses.items()}, content, contents]
         keys[job.name] = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
     return keys
 
@@ -368,8 +368,8 @@ class Record:
         content = files.read_json(self._file)
         runs = content.get("runs")
         whole = isinstance(runs, dict) and all(
-            isinstance(one, dict) and isinstance(one.get("key"), str) and type(one.get("done")) is bool
-            for one in runs.values()
+            isinstance(run, dict) and isinstance(run.get("key"), str) and type(run.get("done")) is bool
+            for run in runs.values()
         )
         if content.get("format") != _FORMAT or not isinstance(runs, dict) or not whole:
             raise UserError(f"{self._file} is damaged, or of another version; choose another --out.")
@@ -379,11 +379,11 @@ class Record:
         files.replace(self._file, json.dumps({"format": _FORMAT, "runs": self._runs}, indent=1).encode())
 
     def is_done(self, name: str, key: str) -> bool:
-        made = self._runs.get(name, {})
-        return made.get("key") == key and made["done"] and _has_weights(self._out / name)
+        entry = self._runs.get(name, {})
+        return entry.get("key") == key and entry["done"] and _has_weights(self._out / name)
 
     def fault(self, name: str) -> str:
-        """What is wrong with the model of a run that is done; mostly nothing."""
+        """A sentence about a fault of the model of a run that is done; mostly empty."""
         return str(self._runs.get(name, {}).get("fault", ""))
 
     def begin(self, name: str, key: str) -> bool:
@@ -408,7 +408,7 @@ class Record:
         notice(f"{folder} is set aside as {aside}: its recipe, or what it starts from, has changed.")
         folder.rename(aside)
         gone = folder.relative_to(self._out)
-        self._runs = {name: one for name, one in self._runs.items() if not Path(name).is_relative_to(gone)}
+        self._runs = {name: run for name, run in self._runs.items() if not Path(name).is_relative_to(gone)}
         self._write()
 
 
@@ -474,7 +474,7 @@ class Queue:
 
 
 def _require_installed(queue: Queue) -> None:
-    """What is missing for the last stage is said before the first one runs."""
+    """Refuses a chain whose last stage lacks a package or weights, before its first one runs."""
     loaded = set[tuple[object, ...]]()
     for job in queue.waiting:
         try:
@@ -539,13 +539,13 @@ def _train(recipe: Recipe, out: Path, resume: bool) -> tuple[str, list[str], str
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
     """Processes that are started here have one thread, unless a recipe gives them more."""
-    name, before = "OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS")
+    name, threads = "OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS")
     os.environ[name] = "1"
     try:
         yield
     finally:
         del os.environ[name]
-        os.environ |= {name: before} if before is not None else {}
+        os.environ |= {name: threads} if threads is not None else {}
 
 
 def _start(queue: Queue, job: Job, resumes: bool) -> tuple[Connection, tuple[Job, BaseProcess]]:
@@ -560,7 +560,7 @@ def _start(queue: Queue, job: Job, resumes: bool) -> tuple[Connection, tuple[Job
     return receiver, (job, process)
 
 
-def _child(recipe: Recipe, out: Path, resumes: bool, log: Path, answer: Connection, own_code: list[str]) -> None:
+def _child(recipe: Recipe, out: Path, resumes: bool, log: Path, answer: Connection, plugged: list[str]) -> None:
     """One run, in a process of its own.  It stops when the process that started it is gone."""
     os.setpgrp()  # Ctrl-C is for the process that started it, which ends it in good order
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -568,7 +568,7 @@ def _child(recipe: Recipe, out: Path, resumes: bool, log: Path, answer: Connecti
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
     try:
-        plugins.take([word for name in own_code for word in (plugins.OPTION, name)])
+        plugins.take([word for name in plugged for word in (plugins.OPTION, name)])
         result = _train(recipe, out, resumes)
     except UserError as error:
         print(error, file=sys.stderr)

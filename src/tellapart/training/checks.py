@@ -46,7 +46,7 @@ def check(recipe: Recipe) -> None:
         registry.check(recipe.objective.rewards)
         if "detector" in registry.needs_of(recipe.objective.rewards) and not recipe.detector:
             raise UserError(f"objective.rewards.weights: objects needs a detector, which --detector names: {KINDS}.")
-    detected = [name for name, one in recipe.streams.items() if one.detected]
+    detected = [name for name, source in recipe.streams.items() if source.detected]
     if detected and not recipe.detector:
         raise UserError(f"inputs.{detected[0]}.detected: boxes need a detector, which --detector names: {KINDS}.")
     by_text = recipe.retriever and RETRIEVERS[recipe.retriever].sees == "references"
@@ -57,7 +57,7 @@ def check(recipe: Recipe) -> None:
 
 
 def _check_metric(metric: str, reported: Sequence[str], kind: Network) -> None:
-    """What chooses the best checkpoint: of a captioner also any score of the measure table, a plugin's too."""
+    """Refuses a metric that cannot choose the best checkpoint; a captioner's may be any score of the measure table."""
     if metric == LAST or metric in (METRICS if kind == "captioner" else reported):
         return
     measure = measure_of(metric) if kind == "captioner" else None

@@ -51,7 +51,7 @@ COUNTED = {"words"}  # in a log line: adds up over processes; of all else there 
 
 @dataclass
 class Position:
-    """Where a run is, beside its weights: all that must survive a kill."""
+    """Position of a run: all that must survive a kill beside its weights."""
 
     step: int = 0  # optimiser steps done
     consumed: int = 0  # batches of the stream
@@ -65,7 +65,7 @@ class Position:
     collapse: str = ""  # a sentence of the watch about the weights that are kept
 
     def summary(self, recipe: Recipe) -> str:
-        """How a run that is finished has ended."""
+        """A line about the end of a run that is finished."""
         metric = recipe.validation.metric
         best = "" if self.best is None else f"; best {metric} {self.best:.4f} at step {self.best_step}"
         return f"{self.finished} after {self.step} steps in {recipe.dtype}, {self.seconds / 60:.1f} minutes{best}"
@@ -265,8 +265,8 @@ def _longer(recipe: Recipe, position: Position, total: int, steps_per_epoch: flo
     if position.total in (0, total):
         return ""
     now = learning_rate(recipe.optim, position.step, total, steps_per_epoch)
-    before = learning_rate(recipe.optim, min(position.step, position.total), position.total, steps_per_epoch)
-    rate = f"; the learning rate continues from {now:.3g}, where it was {before:.3g}" if now != before else ""
+    was = learning_rate(recipe.optim, min(position.step, position.total), position.total, steps_per_epoch)
+    rate = f"; the learning rate continues from {now:.3g}, where it was {was:.3g}" if now != was else ""
     return f"step {position.step}: the run has {total} steps now, not {position.total}{rate}."
 
 

@@ -1,4 +1,4 @@
-"""The table of objectives: what a run optimises, which kind of network it trains, and how its parts are built.
+"""The table of objectives: the goal of a run, the kind of network that it trains, and the function that builds it.
 
 A third kind of network, neither captioner nor retriever, such as a tagger, is one more entry; a plugin may bring it.
 """
@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     import torch
@@ -38,41 +39,27 @@ class Objective:
     network: str = ""
 
 
-def _captioner(*given: Any) -> Parts:
-    from tellapart.training.build import captioner_parts
-
-    return captioner_parts(*given)
-
-
-def _retriever(*given: Any) -> Parts:
-    from tellapart.training.build import retriever_parts
-
-    return retriever_parts(*given)
+def _built(module: str, function: str) -> Callable[..., Parts]:
+    """A function of a module that is imported when it is called."""
+    return lambda *arguments: getattr(import_module(module), function)(*arguments)  # type: ignore[no-any-return]
 
 
-def _tagger(*given: Any) -> Parts:
-    from tellapart.training.tagging import tagger_parts
-
-    return tagger_parts(*given)
-
+_captioner = _built("tellapart.training.build", "captioner_parts")
+_retriever = _built("tellapart.training.build", "retriever_parts")
+_tagger = _built("tellapart.training.tagging", "tagger_parts")
+_TAGGED = ("mAP", "mAP[Fang]", "loss")
 
 OBJECTIVES: dict[str, Objective] = {
     "cross_entropy": Objective("make people's captions likely, word by word", "captioner", _captioner),
     "policy_gradient": Objective("make captions likely that earn a reward", "captioner", _captioner),
     "info_nce": Objective("bring captions and their photos together, against a batch", "retriever", _retriever),
     "max_violation": Objective("the same against the hardest of a batch (VSE++)", "retriever", _retriever),
-    "tagging": Objective(
-        "words that people use of a photo (attributes)",
-        "network",
-        _tagger,
-        ("mAP", "mAP[Fang]", "loss"),
-        "tagger",
-    ),
+    "tagging": Objective("words that people use of a photo (attributes)", "network", _tagger, _TAGGED, "tagger"),
     "clip_tagging": Objective(
         "words that people use of a clip, from frames far apart or close together",
         "network",
         _tagger,
-        ("mAP", "mAP[Fang]", "loss"),
+        _TAGGED,
         "clip_tagger",
     ),
 }

@@ -114,7 +114,7 @@ def keep(recipe: Recipe, out: Path) -> None:
 
 
 def _is_longer(was: object, now: object) -> bool:
-    """Of limits, of which 0 is none."""
+    """True if a limit is at least the former one; 0 is no limit."""
     numbers = [limit or math.inf for limit in (was, now) if isinstance(limit, int | float)]
     return len(numbers) == 2 and numbers[0] <= numbers[1]
 

@@ -48,12 +48,12 @@ class TrainedRun:
     @property
     def validations(self) -> dict[int, dict[str, float]]:
         """{step: {metric: value}}, as the run's log has them; all are fractions but loss and length."""
-        found: dict[int, dict[str, float]] = {}
+        rows: dict[int, dict[str, float]] = {}
         measured, _, _ = run_folder.curves(self.folder / "log.jsonl")
         for name, curve in measured.items():
             for step, value in curve:
-                found.setdefault(step, {})[name] = value
-        return dict(sorted(found.items()))
+                rows.setdefault(step, {})[name] = value
+        return dict(sorted(rows.items()))
 
     def captioner(self, *, device: str = "auto") -> PhotoCaptioner:
         """With the weights of the best validation, and the recipe's detector if it has one.
@@ -106,13 +106,13 @@ def train(
         'all epochs done'
         >>> caption = run.captioner().caption("holiday/a.jpg")
     """
-    chosen = recipe_files.filled(Recipe(), _content(recipe))
+    resolved = recipe_files.filled(Recipe(), _content(recipe))
     for name, value in flat(_plain(overrides or {})).items():
-        chosen = recipe_files.with_value(chosen, name, value)
+        resolved = recipe_files.with_value(resolved, name, value)
     if data is not None:
-        named = [data] if isinstance(data, str | os.PathLike) else list(data)
-        chosen = recipe_files.with_value(chosen, "data.files", [os.fspath(file) for file in named])
-    outcome = build.run(chosen, Path(out), resume=resume)
+        data_files = [data] if isinstance(data, str | os.PathLike) else list(data)
+        resolved = recipe_files.with_value(resolved, "data.files", [os.fspath(file) for file in data_files])
+    outcome = build.run(resolved, Path(out), resume=resume)
     return TrainedRun(Path(out), outcome.recipe, outcome.position, outcome.problems)
 
 
@@ -120,17 +120,18 @@ def _content(recipe: Name | Mapping[str, Any]) -> dict[str, Any]:
     """The values of a recipe, over those of its base."""
     if not isinstance(recipe, Mapping):
         file = recipe_files.read(os.fspath(recipe))
-        _require_one_run(file.stages, os.fspath(recipe))
+        if file.stages is not None or file.cells:
+            raise _not_one_run(os.fspath(recipe))
         return file.content
-    own = _plain(recipe)
-    _require_one_run(own.get("stages"), "the recipe")
-    base = own.pop("base", None)
-    return own if base is None else recipe_files.merged(_content(base), own)
+    values: dict[str, Any] = _plain(recipe)
+    if "stages" in values or "grid" in values:
+        raise _not_one_run("the recipe")
+    base = values.pop("base", None)
+    return values if base is None else recipe_files.merged(_content(base), values)
 
 
-def _require_one_run(stages: object, name: str) -> None:
-    if stages is not None:
-        raise UserError(f"{name} has stages, and this call trains one run; `tellapart train FILE` runs such a recipe.")
+def _not_one_run(name: str) -> UserError:
+    return UserError(f"{name} has stages, and this call trains one run; `tellapart train FILE` runs such a recipe.")
 
 
 def _plain(value: Any) -> Any:

@@ -169,16 +169,16 @@ def validate_retriever(retriever: Towers, data: Pairs, device: torch.device) -> 
     for source in np.unique(data.source):
         photos = np.flatnonzero(data.source == source)
         numbers = [caption for photo in photos for caption in data.captions[photo]]
-        own = np.array([i for i, photo in enumerate(photos) for _ in data.captions[photo]], np.int64)
+        photo_of = np.array([i for i, photo in enumerate(photos) for _ in data.captions[photo]], np.int64)
         captions = torch.cat([
             retriever.embed_captions(data.read(numbers[start : start + _CAPTIONS]).to(device))
             for start in range(0, len(numbers), _CAPTIONS)
         ])  # fmt: skip
         if data.images is None:
-            places = _places_by_references(_numbers(captions), own, len(photos))
+            places = _places_by_references(_numbers(captions), photo_of, len(photos))
         else:
             images = _numbers(retriever.embed_images(data.images[photos].float().to(device)))
-            places = np.concatenate([ranks(part, own[rows]) for rows, part in blocks(_numbers(captions), images)])
+            places = np.concatenate([ranks(part, photo_of[rows]) for rows, part in blocks(_numbers(captions), images)])
         recalls_of.append([(places < k).mean() for k in RECALLS])
     recalls = np.mean(recalls_of, axis=0).tolist()
     return dict(zip(RETRIEVAL_METRICS, [*recalls, float(np.mean(recalls))], strict=True))
@@ -188,13 +188,13 @@ def _numbers(vectors: Tensor) -> NDArray[np.float32]:
     return vectors.float().cpu().numpy()
 
 
-def _places_by_references(captions: NDArray[np.float32], own: NDArray[np.int64], photos: int) -> NDArray[np.int64]:
+def _places_by_references(captions: NDArray[np.float32], photo_of: NDArray[np.int64], photos: int) -> NDArray[np.int64]:
     """A photo is the mean of its captions; the caption that asks is not among its own photo's."""
-    counts = np.bincount(own, minlength=photos)
+    counts = np.bincount(photo_of, minlength=photos)
     total = np.zeros((photos, captions.shape[1]), np.float32)
-    np.add.at(total, own, captions)
+    np.add.at(total, photo_of, captions)
     total /= counts[:, None]
-    return text_to_text(captions, own, total, counts, of_people=True).ranks
+    return text_to_text(captions, photo_of, total, counts, of_people=True).ranks
 
 
 # Collapse
