@@ -41,7 +41,7 @@ class Objective:
 
 def _built(module: str, function: str) -> Callable[..., Parts]:
     """A function of a module that is imported when it is called."""
-    return lambda *arguments: getattr(import_module(module), function)(*arguments)  # type: ignore[no-any-return]
+    return lambda *arguments: getattr(import_module(module), function)(*arguments)
 
 
 _captioner = _built("tellapart.training.build", "captioner_parts")
