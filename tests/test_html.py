@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tellapart.data.media.thumbnails import LONG_SIDE, thumbnail
-from tellapart.html import escaped, page
+from tellapart.html import escaped, render_page
 
 HOSTILE = [
     "<script>alert(1)</script>",
@@ -19,6 +19,10 @@ HOSTILE = [
     "{title} {} {0.__class__} %s",
     "a cat 🐈‍⬛ on a naïve café's sofa, 猫",
 ]
+
+
+def page(**texts):
+    return render_page("page/page.html", body="", **texts).decode()
 
 
 def picture(url):
@@ -31,7 +35,7 @@ def picture(url):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_a_hostile_text_is_shown_as_it_is_and_does_nothing(text):
-    harmless, hostile = (page(given, given, "", footer=given).decode() for given in ("x", text))
+    harmless, hostile = (page(title=shown, subtitle=shown, footer=shown) for shown in ("x", text))
     assert re.findall(r"<[^>]*>", hostile) == re.findall(r"<[^>]*>", harmless)  # not one element or attribute more
     assert html.unescape(re.search(r"<h1>(.*)</h1>", hostile)[1]) == text
     assert html.unescape(escaped(text)) == text
@@ -43,9 +47,9 @@ def test_half_of_a_character_is_written_out():
 
 
 def test_a_page_loads_nothing():
-    found = page("title", "subtitle", "", footer="by somebody").decode()
-    assert not re.search(r"(?i)https?:|url\(|@import|//[a-z]|<script|<link|<iframe|src=", found)
-    assert "default-src 'none';" in found
+    content = page(title="title", subtitle="subtitle", footer="by somebody")
+    assert not re.search(r"(?i)https?:|url\(|@import|//[a-z]|<script|<link|<iframe|src=", content)
+    assert "default-src 'none';" in content
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tiff"])

@@ -98,29 +98,3 @@ def _finalized(value: Any) -> Any:
 
 def _shown(text: str) -> str:
     return printable_lines(text).encode("utf-8", "replace").decode("utf-8")
-
-
-# For pages that are still made by f-strings
-
-
-def page(title: str, subtitle: str, body: str, *, footer: str = "", style: str = "", script: str = "") -> bytes:
-    """A whole page.  `title`, `subtitle` and `footer` are texts; `body` is HTML that the caller has made safe."""
-    from markupsafe import Markup
-
-    digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-    filled = render(
-        "page/page.html",
-        policy=Markup(_POLICY + (f"; script-src 'sha256-{digest}'" if script else "")),
-        script=Markup(script),
-        title=title,
-        subtitle=subtitle,
-        body=Markup(body),
-        footer=footer,
-        style=Markup(read("page/page.css") + style),
-    )
-    return filled.encode("utf-8")
-
-
-def abbreviation(text: str, meaning: str) -> str:
-    """A text that shows what it means when it is pointed at.  A phone has no pointer: say it beside it as well."""
-    return f'<abbr title="{escaped(meaning)}">{escaped(text)}</abbr>' if meaning else escaped(text)

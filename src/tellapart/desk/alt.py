@@ -11,22 +11,19 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Collection as Names
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path, PurePath
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capscore import files
 from capscore.errors import UserError
 from tellapart.captioning.captioner import PhotoCaptioner
-from tellapart.captioning.pipeline import RerankConfig, tell_apart
-from tellapart.captioning.rerank import Collection, Scene, part_of
-from tellapart.data.captions import Proposed
+from tellapart.captioning.pipeline import RerankConfig
+from tellapart.captioning.rerank import Collection, part_of, rerank
 from tellapart.data.media import photos
 from tellapart.decoding.rules import Search
 from tellapart.desk import templates
@@ -82,9 +79,6 @@ class Page:
     def leave(self, image: PageImage, reason: str) -> None:
         self.left.append(self.sentence(image.start, image.source or "an image", reason))
 
-    def describe(self, image: PageImage, alt: str) -> None:
-        self.changes.append(Change.of(image, alt, self.text.text))
-
     def check(self) -> None:
         """Only changes that change their alt texts and nothing else are kept."""
         try:
@@ -104,11 +98,11 @@ class Page:
 
 
 class _Site:
-    """Which files a site's images are, and whether a caption may fit them: each is looked at once."""
+    """The files of a site's images, and whether a caption may fit them: each is looked at once."""
 
     def __init__(self, root: Path):
         self.root = root
-        self._suspicions: dict[str, tuple[str, str]] = {}
+        self.suspicion = cache(_suspicion_or_fault)
 
     def file(self, source: str, page: Path) -> tuple[str, str, str]:
         """An image's file, absolute; or why a person has to decide, or why it cannot be read."""
@@ -127,14 +121,13 @@ class _Site:
         place = next((str(place) for place in inside if files.is_file(place)), "")
         return place, "", "" if place else "there is no such file"
 
-    def suspicion(self, file: str) -> tuple[str, str]:
-        """Why a person has to decide, or why it cannot be read."""
-        if file not in self._suspicions:
-            try:
-                self._suspicions[file] = suspicion(file), ""
-            except (BadPhoto, UserError) as error:
-                self._suspicions[file] = "", str(error).removeprefix(f"{file}: ")
-        return self._suspicions[file]
+
+def _suspicion_or_fault(file: str) -> tuple[str, str]:
+    """Why a person has to decide, or why it cannot be read."""
+    try:
+        return suspicion(file), ""
+    except (BadPhoto, UserError) as error:
+        return "", str(error).removeprefix(f"{file}: ")
 
 
 def read_pages(folder: Path, ignore: Names[str] = (), skipped: list[str] | None = None) -> Iterator[Page]:
@@ -194,11 +187,11 @@ def _judge(page: Page, site: _Site, ignore: Names[str]) -> None:
         elif reason := image.fixed or image.left or language or elsewhere:
             page.leave(image, reason)
         else:
-            suspicion, failed = ("", failed) if failed else site.suspicion(file)
+            doubt, failed = ("", failed) if failed else site.suspicion(file)
             if failed:
                 page.problems.append(page.sentence(image.start, image.source, failed))
-            elif suspicion:
-                page.leave(image, suspicion)
+            elif doubt:
+                page.leave(image, doubt)
             else:
                 page.wanted.append((image, file))
     page.left += [page.sentence(*note) for note in page.text.notes]
@@ -308,12 +301,7 @@ def suspicion(file: str) -> str:
         return f"is tiny ({width} x {height})"
     if max(width, height) > _LONGEST * min(width, height):
         return f"has the shape of a divider or banner ({width} x {height})"
-    pixels = np.asarray(image.convert("RGB"))[:4096, :4096]
-    return _of_colours(pixels)
-
-
-def _of_colours(pixels: NDArray[np.uint8]) -> str:
-    """(H, W, 3)"""
+    pixels = np.asarray(image.convert("RGB"))[:4096, :4096]  # (H, W, 3)
     if float(pixels.mean(2).std()) < _FLAT and float(pixels.reshape(-1, 3).std(0).max()) < _FLAT:
         return "is of one colour"
     some = pixels[::2, ::2].astype(np.int64) >> 4
@@ -327,26 +315,44 @@ def _of_colours(pixels: NDArray[np.uint8]) -> str:
 # New texts
 
 
-def describe(pages: Sequence[Page], captioner: PhotoCaptioner, retriever: Retriever, rerank: RerankConfig) -> None:
-    """Captions for all that need one, each chosen among those of its page's photos."""
-    every = list(dict.fromkeys(place for page in pages for _, place in page.wanted))
-    search = Search(beam=rerank.beam)
-    candidates = captioner.propose(every, search, samples=rerank.samples, temperature=rerank.temperature)
+def describe(pages: Sequence[Page], captioner: PhotoCaptioner, retriever: Retriever, config: RerankConfig) -> None:
+    """Captions for all that need one, each chosen among those of its page's photos; photos are seen once."""
+    if retriever.sees != "photos":
+        raise UserError(f"the retriever {retriever.name!r} knows photos by their references and sees none.")
+    every = list(dict.fromkeys(file for page in pages for _, file in page.wanted))
+    search = Search(beam=config.beam)
+    candidates = captioner.propose(every, search, samples=config.samples, temperature=config.temperature)
     proposed = {item.file: item for item in candidates}
-    beside = dict.fromkeys(place for page in pages if page.wanted for _, place in page.images)
-    good = [place for place in beside if place not in proposed or not proposed[place].error]
-    chooser = _Chooser(retriever, good, rerank)
+    shown = dict.fromkeys(file for page in pages if page.wanted for _, file in page.images)
+    embedded = embed_photos(retriever, [file for file in shown if file not in proposed or not proposed[file].error])
+    place_of = {file: place for place, file in enumerate(embedded.files)}
+
+    @cache
+    def chosen(file: str, group: frozenset[str], taken: frozenset[str]) -> str:
+        """The best caption by itself and among the page's photos, as an alt text; nothing if none will do."""
+        texts = [(candidate, _alt_text(candidate.text)) for candidate in proposed[file].candidates]
+        fitting = [
+            replace(candidate, text=alt)
+            for candidate, alt in texts
+            if not faults(alt) and _plain(alt) not in taken and not templates.IN_SOURCE.search(alt)
+        ]
+        if not fitting or file not in place_of:
+            return ""
+        places = sorted(place_of[other] for other in group if other in place_of)
+        scene = Collection(retriever, part_of(embedded, places)).scene([file])
+        (caption,) = rerank([replace(proposed[file], candidates=fitting)], scene, config)
+        return caption.text
+
     for page in pages:
         wanted = {id(image) for image, _ in page.wanted}
         taken = {_plain(image.alt) for image, _ in page.images if image.alt and id(image) not in wanted}
-        of_file: dict[str, str] = defaultdict(str)
-        group = frozenset(place for _, place in page.images)
-        for image, place in page.wanted:
-            if why := proposed[place].error:
+        alt_of: dict[str, str] = defaultdict(str)
+        group = frozenset(file for _, file in page.images)
+        for image, file in page.wanted:
+            if why := proposed[file].error:
                 page.problems.append(page.sentence(image.start, image.source, why))
                 continue
-            alt = of_file[place] or chooser.chosen(proposed[place], group, frozenset(taken))
-            of_file[place] = alt
+            alt = alt_of[file] = alt_of[file] or chosen(file, group, frozenset(taken))
             is_text = image.form in ("markdown", "value") and not alt.isascii()
             if not alt:
                 page.leave(image, "no caption tells it apart from the other images of the page and passes lint")
@@ -354,53 +360,7 @@ def describe(pages: Sequence[Page], captioner: PhotoCaptioner, retriever: Retrie
                 page.leave(image, "its alt text would need letters that the page's encoding may not have")
             else:
                 taken.add(_plain(alt))
-                page.describe(image, alt)
-
-
-class _Chooser:
-    """Captions of a site's photos, each among those of a page; photos are seen once."""
-
-    def __init__(self, retriever: Retriever, photos: Sequence[str], rerank: RerankConfig):
-        self._retriever, self._rerank = retriever, rerank
-        if retriever.sees != "photos":
-            raise UserError(f"the retriever {retriever.name!r} knows photos by their references and sees none.")
-        self._embedded = embed_photos(retriever, photos)
-        self._place = {file: place for place, file in enumerate(self._embedded.files)}
-        self._chosen: dict[tuple[str, frozenset[str], frozenset[str]], str] = {}
-
-    def chosen(self, proposed: Proposed, group: frozenset[str], taken: frozenset[str]) -> str:
-        """The best caption by itself and among the page's photos, as an alt text; nothing if none will do."""
-        key = proposed.file, group, taken
-        if key not in self._chosen:
-            self._chosen[key] = self._choose(proposed, group, taken)
-        return self._chosen[key]
-
-    def _choose(self, proposed: Proposed, group: frozenset[str], taken: frozenset[str]) -> str:
-        texts = [(candidate, _alt_text(candidate.text)) for candidate in proposed.candidates]
-        fitting = [
-            replace(candidate, text=alt)
-            for candidate, alt in texts
-            if not faults(alt) and _plain(alt) not in taken and not templates.IN_SOURCE.search(alt)
-        ]
-        if not fitting or proposed.file not in self._place:
-            return ""
-        places = sorted(self._place[file] for file in group if file in self._place)
-        collection = Collection(self._retriever, part_of(self._embedded, places))
-        (caption,) = tell_apart(_Given(replace(proposed, candidates=fitting)), collection, self._rerank).caption(
-            [proposed.file]
-        )
-        return caption.text
-
-
-@dataclass(frozen=True)
-class _Given:
-    """A proposer of what was proposed before."""
-
-    proposed: Proposed
-    identity: str = ""
-
-    def propose(self, photos: Iterable[Any], scene: Scene | None) -> Iterator[Proposed]:
-        yield self.proposed
+                page.changes.append(Change.of(image, alt, page.text.text))
 
 
 def _alt_text(caption: str) -> str:
