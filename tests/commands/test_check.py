@@ -71,7 +71,7 @@ MEASURES["Mine"] = Measure(
 """,
     "reader": """
 from tellapart.data.examples import DataSet, check
-from capscore.data_files import folder_of
+from capscore.caption_files import folder_of
 from tellapart.data.readers import READERS, Entry
 from capscore.files import read_text
 
