@@ -42,8 +42,8 @@ def photos(folder: Path) -> None:
     }
     for name, (image, format, more) in settings.items():
         image.save(folder / name, format, **more)
-    for make in ("deep_grey", "colour_that_stands_for_transparent", "palette_with_half_transparency"):
-        getattr(attacks, make)(folder)
+    for odd in ("sixteen-bit PNG", "colour that stands for transparent", "palette with half transparency"):
+        attacks.ODD[odd](folder)
 
 
 def read_photo(path: Path) -> None:

@@ -65,34 +65,7 @@ def good(folder: Path, name: str = "good.jpg") -> Path:
     return of(folder, name, quadrants(), quality=95)
 
 
-# Odd: how colours are kept
-
-
-def greyscale(folder: Path) -> Path:
-    return of(folder, "grey.png", quadrants(GREYS))
-
-
-def greyscale_jpeg(folder: Path) -> Path:
-    return of(folder, "grey.jpg", quadrants(GREYS), quality=95)
-
-
-def one_bit(folder: Path) -> Path:
-    """Black, white; white, black."""
-    return of(folder, "bits.png", quadrants((False, True, True, False), bool))
-
-
-def palette(folder: Path) -> Path:
-    return of(folder, "palette.png", _with_palette())
-
-
-def palette_with_transparency(folder: Path) -> Path:
-    """The second colour cannot be seen at all."""
-    return of(folder, "palette_transparent.png", _with_palette(), transparency=1)
-
-
-def palette_with_half_transparency(folder: Path) -> Path:
-    """An opacity for each colour: red none, green half, the others full."""
-    return of(folder, "palette_half.png", _with_palette(), transparency=bytes([0, 128, 255, 255]))
+# Odd: several values of a pixel, or few
 
 
 def _with_palette() -> Image.Image:
@@ -101,64 +74,16 @@ def _with_palette() -> Image.Image:
     return image
 
 
-def grey_with_opacity(folder: Path) -> Path:
-    """Black four times: not at all, half, fully, fully."""
-    return of(folder, "grey_opacity.png", quadrants([(0, 0), (0, 128), (0, 255), (0, 255)]))
-
-
-def colour_with_opacity(folder: Path) -> Path:
-    """The four colours: not at all, half, fully, fully."""
-    return of(folder, "opacity.png", quadrants([(*RED, 0), (*GREEN, 128), (*BLUE, 255), (*YELLOW, 255)]))
-
-
-def colour_that_stands_for_transparent(folder: Path) -> Path:
-    """No opacity for each pixel: the file names green as the colour that is not to be seen."""
-    return of(folder, "colour_key.png", quadrants(), transparency=GREEN)
-
-
-def grey_that_stands_for_transparent(folder: Path) -> Path:
-    return of(folder, "grey_key.png", quadrants(GREYS), transparency=GREYS[1])
-
-
-def cmyk(folder: Path) -> Path:
-    """Printers' inks: red is magenta and yellow, green is cyan and yellow, blue is cyan and magenta."""
-    inks = [(0, 255, 255, 0), (255, 0, 255, 0), (255, 255, 0, 0), (0, 0, 255, 0)]
-    return of(folder, "inks.jpg", Image.fromarray(quadrants(inks), "CMYK"), quality=95)
-
-
-def deep_grey(folder: Path) -> Path:
-    """Sixteen bits a pixel, from 0 to 65535."""
-    return of(folder, "deep.png", quadrants([257 * grey for grey in GREYS], np.uint16))
-
-
-def deep_mid_grey(folder: Path) -> Path:
-    """One shade, halfway: nothing in the photo says what black and white are."""
-    return of(folder, "mid.png", quadrants([0x8080] * 4, np.uint16))
-
-
-def deep_grey_tiff(folder: Path) -> Path:
-    return of(folder, "deep.tif", quadrants([257 * grey for grey in GREYS], np.uint16))
-
-
-def whole_numbers(folder: Path) -> Path:
-    """Thirty-two bits a pixel; black is -1,000,000 and white 2,000,000."""
-    return of(folder, "integers.tif", quadrants([-1_000_000, 0, 1_000_000, 2_000_000], np.int32))
-
-
-def fractions(folder: Path) -> Path:
-    return of(folder, "fractions.tif", quadrants([0, 1 / 3, 2 / 3, 1], np.float32))
-
-
-def fractions_up_to_255(folder: Path) -> Path:
-    """As a program leaves an eight-bit photo that it computed with: the darkest not black, the lightest not white."""
-    return of(folder, "floats.tif", quadrants([20, 85, 170, 200], np.float32))
-
-
-def fractions_with_holes(folder: Path) -> Path:
+def _with_holes() -> NDArray[np.float32]:
     """Pixels that no number was measured for, and one that went through the roof."""
     pixels = quadrants([0, 1 / 3, 2 / 3, 1], np.float32)
     pixels[0, :3] = np.nan, np.inf, -np.inf
-    return of(folder, "holes.tif", pixels)
+    return pixels
+
+
+DEEP = [257 * grey for grey in GREYS]  # sixteen bits a pixel, from 0 to 65535
+INKS = [(0, 255, 255, 0), (255, 0, 255, 0), (255, 255, 0, 0), (0, 0, 255, 0)]  # printers' four colours
+SEEN_THROUGH = [(*RED, 0), (*GREEN, 128), (*BLUE, 255), (*YELLOW, 255)]  # not at all, half, fully, fully
 
 
 # Odd: several pictures in one file.  The first counts.
@@ -177,20 +102,6 @@ def multi_picture(folder: Path) -> Path:
 
 
 # Odd: shapes
-
-
-def one_pixel(folder: Path) -> Path:
-    return of(folder, "pixel.png", np.array([[RED]], np.uint8))
-
-
-def one_row(folder: Path) -> Path:
-    """3,000 pixels: the left half red, the right half green."""
-    return of(folder, "row.png", quadrants(height=2, width=3000)[:1])
-
-
-def one_column(folder: Path) -> Path:
-    """3,000 pixels: the upper half red, the lower half blue."""
-    return of(folder, "column.png", quadrants(height=3000, width=2)[:, :1])
 
 
 def twelve_megapixels(folder: Path) -> Path:
@@ -247,24 +158,9 @@ def turned_multi_picture(folder: Path) -> Path:
     return of_bytes(folder, "phone_turned.jpg", encoded(pixels, "MPO", **settings))
 
 
-def turned_with_nonsense_beside(folder: Path) -> Path:
-    """A resolution that is text: it can be read but not written, and the orientation before it is sound."""
-    said = exif(6, more=struct.pack("<HHI4s", 0x011A, 2, 4, b"abc\0"))
-    return of(folder, "nonsense.jpg", _stored(quadrants(), 6), exif=said, quality=95)
-
-
-def broken_exif(folder: Path) -> Path:
-    """The block ends in the middle of its first entry."""
-    return of(folder, "broken_exif.jpg", quadrants(), exif=exif(6)[:18], quality=95)
-
-
-def exif_of_noise(folder: Path) -> Path:
-    said = b"Exif\0\0" + np.random.default_rng(3).bytes(200)
-    return of(folder, "noisy_exif.jpg", quadrants(), exif=said, quality=95)
-
-
-def an_orientation_there_is_not(folder: Path) -> Path:
-    return of(folder, "turned_9.jpg", quadrants(), exif=exif(9), quality=95)
+# A resolution that is text: it can be read but not written, and the orientation before it is sound.
+NONSENSE = exif(6, more=struct.pack("<HHI4s", 0x011A, 2, 4, b"abc\0"))
+EXIF_OF_NOISE = b"Exif\0\0" + np.random.default_rng(3).bytes(200)
 
 
 # Odd: names
@@ -274,41 +170,46 @@ def name_that_is_not_utf_8(folder: Path) -> Path:
     return good(Path(os.fsdecode(os.fsencode(folder))), os.fsdecode(b"caf\xe9.jpg"))
 
 
-def name_of_another_format(folder: Path) -> Path:
-    """A PNG that somebody called .jpg."""
-    return of_bytes(folder, "really_png.jpg", encoded(Image.fromarray(quadrants()), "PNG"))
+def _of(name: str, make: Callable[[], Any], **settings: Any) -> Maker:
+    return lambda folder: of(folder, name, make(), **settings)
 
 
 ODD: dict[str, Maker] = {
-    "greyscale": greyscale,
-    "greyscale JPEG": greyscale_jpeg,
-    "one bit": one_bit,
-    "palette": palette,
-    "palette with transparency": palette_with_transparency,
-    "palette with half transparency": palette_with_half_transparency,
-    "grey with opacity": grey_with_opacity,
-    "colour with opacity": colour_with_opacity,
-    "colour that stands for transparent": colour_that_stands_for_transparent,
-    "grey that stands for transparent": grey_that_stands_for_transparent,
-    "CMYK": cmyk,
-    "sixteen-bit PNG": deep_grey,
-    "sixteen-bit mid grey": deep_mid_grey,
-    "sixteen-bit TIFF": deep_grey_tiff,
-    "32-bit whole numbers": whole_numbers,
-    "32-bit fractions": fractions,
-    "32-bit fractions up to 255": fractions_up_to_255,
-    "32-bit fractions with holes": fractions_with_holes,
+    "greyscale": _of("grey.png", lambda: quadrants(GREYS)),
+    "greyscale JPEG": _of("grey.jpg", lambda: quadrants(GREYS), quality=95),
+    "one bit": _of("bits.png", lambda: quadrants((False, True, True, False), bool)),
+    "palette": _of("palette.png", _with_palette),
+    "palette with transparency": _of("palette_transparent.png", _with_palette, transparency=1),  # the second colour
+    "palette with half transparency": _of(
+        "palette_half.png", _with_palette, transparency=bytes([0, 128, 255, 255])
+    ),  # an opacity for each colour
+    "grey with opacity": _of("grey_opacity.png", lambda: quadrants([(0, 0), (0, 128), (0, 255), (0, 255)])),
+    "colour with opacity": _of("opacity.png", lambda: quadrants(SEEN_THROUGH)),
+    # No opacity for each pixel: the file names a colour that is not to be seen.
+    "colour that stands for transparent": _of("colour_key.png", quadrants, transparency=GREEN),
+    "grey that stands for transparent": _of("grey_key.png", lambda: quadrants(GREYS), transparency=GREYS[1]),
+    "CMYK": _of("inks.jpg", lambda: Image.fromarray(quadrants(INKS), "CMYK"), quality=95),
+    "sixteen-bit PNG": _of("deep.png", lambda: quadrants(DEEP, np.uint16)),
+    # One shade, halfway: nothing in the photo says what black and white are.
+    "sixteen-bit mid grey": _of("mid.png", lambda: quadrants([0x8080] * 4, np.uint16)),
+    "sixteen-bit TIFF": _of("deep.tif", lambda: quadrants(DEEP, np.uint16)),
+    # Thirty-two bits a pixel; black is -1,000,000 and white 2,000,000.
+    "32-bit whole numbers": _of("integers.tif", lambda: quadrants([-(10**6), 0, 10**6, 2 * 10**6], np.int32)),
+    "32-bit fractions": _of("fractions.tif", lambda: quadrants([0, 1 / 3, 2 / 3, 1], np.float32)),
+    # As a program leaves an eight-bit photo that it computed with: the darkest not black, the lightest not white.
+    "32-bit fractions up to 255": _of("floats.tif", lambda: quadrants([20, 85, 170, 200], np.float32)),
+    "32-bit fractions with holes": _of("holes.tif", _with_holes),
     "animated GIF": partial(animation, name="animation.gif"),
     "animated PNG": partial(animation, name="animation.png"),
     "animated WebP": partial(animation, name="animation.webp", lossless=True),
     "several pages of TIFF": partial(animation, name="pages.tif"),
     "MPO": multi_picture,
-    "one pixel": one_pixel,
-    "one row": one_row,
-    "one column": one_column,
+    "one pixel": _of("pixel.png", lambda: np.array([[RED]], np.uint8)),
+    "one row": _of("row.png", lambda: quadrants(height=2, width=3000)[:1]),  # the left half red, the right half green
+    "one column": _of("column.png", lambda: quadrants(height=3000, width=2)[:, :1]),  # red above blue
     "twelve megapixels": twelve_megapixels,
-    "progressive JPEG": lambda folder: of(folder, "progressive.jpg", quadrants(), progressive=True, quality=95),
-    "BMP": lambda folder: of(folder, "windows.bmp", quadrants()),
+    "progressive JPEG": _of("progressive.jpg", quadrants, progressive=True, quality=95),
+    "BMP": _of("windows.bmp", quadrants),
     **{
         f"JPEG with orientation {orientation}": partial(turned, orientation=orientation, quality=95)
         for orientation in ORIENTATIONS
@@ -324,12 +225,16 @@ ODD: dict[str, Maker] = {
         )
     },
     "MPO with orientation 6": turned_multi_picture,
-    "orientation 6 with nonsense beside": turned_with_nonsense_beside,
-    "broken EXIF": broken_exif,
-    "EXIF of noise": exif_of_noise,
-    "an orientation there is not": an_orientation_there_is_not,
+    "orientation 6 with nonsense beside": _of(
+        "nonsense.jpg", lambda: _stored(quadrants(), 6), exif=NONSENSE, quality=95
+    ),
+    "broken EXIF": _of("broken_exif.jpg", quadrants, exif=exif(6)[:18], quality=95),  # ends within its first entry
+    "EXIF of noise": _of("noisy_exif.jpg", quadrants, exif=EXIF_OF_NOISE, quality=95),
+    "an orientation there is not": _of("turned_9.jpg", quadrants, exif=exif(9), quality=95),
     "a name that is not UTF-8": name_that_is_not_utf_8,
-    "the name of another format": name_of_another_format,
+    "the name of another format": lambda folder: of_bytes(  # a PNG that somebody called .jpg
+        folder, "really_png.jpg", encoded(Image.fromarray(quadrants()), "PNG")
+    ),
 }
 
 
@@ -465,79 +370,29 @@ def _line(folder: Path) -> Path:
 # Broken: no file, or not a file
 
 
-def missing(folder: Path) -> Path:
-    return folder / "nowhere.jpg"
+def _link(name: str, target: str) -> Maker:
+    def make(folder: Path) -> Path:
+        (folder / name).symlink_to(folder / target)
+        return folder / name
+
+    return make
 
 
 def a_folder(folder: Path) -> Path:
-    path = folder / "folder.jpg"
-    path.mkdir()
-    return path
+    (folder / "folder.jpg").mkdir()
+    return folder / "folder.jpg"
 
 
 def a_pipe(folder: Path) -> Path:
     """Opening it for reading waits until somebody writes, which here is forever."""
-    path = folder / "pipe.jpg"
-    os.mkfifo(path)
-    return path
+    os.mkfifo(folder / "pipe.jpg")
+    return folder / "pipe.jpg"
 
 
-def a_device(folder: Path) -> Path:
-    path = folder / "endless.jpg"
-    path.symlink_to("/dev/zero")
-    return path
-
-
-def a_link_to_nowhere(folder: Path) -> Path:
-    path = folder / "link.jpg"
-    path.symlink_to(folder / "gone.jpg")
-    return path
-
-
-def a_link_to_itself(folder: Path) -> Path:
-    path = folder / "loop.jpg"
-    path.symlink_to(path)
-    return path
-
-
-def nul_in_the_name(folder: Path) -> Path:
-    return folder / "dog\0.jpg"
-
-
-def name_too_long(folder: Path) -> Path:
-    return folder / f"{'x' * 300}.jpg"
-
-
-def empty(folder: Path) -> Path:
-    return of_bytes(folder, "empty.jpg", b"")
-
-
-# Broken: not a photo, whatever the name says
-
-
-def text_named_png(folder: Path) -> Path:
-    return of_bytes(folder, "notes.png", b"Remember to buy milk.\n")
-
-
-def svg_named_jpg(folder: Path) -> Path:
-    svg = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><circle cx="4" cy="4" r="4"/></svg>\n'
-    return of_bytes(folder, "circle.jpg", svg)
-
-
-def eps_named_png(folder: Path) -> Path:
-    """A program, which Pillow would hand to ghostscript to run."""
-    eps = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n0 0 9 9 rectfill\nshowpage\n%%EOF\n"
-    return of_bytes(folder, "drawing.png", eps)
-
-
-def heic_named_jpg(folder: Path) -> Path:
-    """What an iPhone writes when nobody asks it for JPEG; only the beginning, which is what gives it away."""
-    head = struct.pack(">I4s4sI4s4s", 24, b"ftyp", b"heic", 0, b"mif1", b"heic")
-    return of_bytes(folder, "iphone.jpg", head + bytes(99))
-
-
-def garbage_that_begins_like_a_jpeg(folder: Path) -> Path:
-    return of_bytes(folder, "garbage.jpg", b"\xff\xd8\xff\xe0" + np.random.default_rng(1).bytes(5000))
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><circle cx="4" cy="4" r="4"/></svg>\n'
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n0 0 9 9 rectfill\nshowpage\n%%EOF\n"
+# What an iPhone writes when nobody asks it for JPEG; only the beginning, which is what gives it away.
+HEIC = struct.pack(">I4s4sI4s4s", 24, b"ftyp", b"heic", 0, b"mif1", b"heic") + bytes(99)
 
 
 # Broken: damaged photos
@@ -583,20 +438,22 @@ def bomb_in_the_text(folder: Path) -> Path:
 
 
 BROKEN: dict[str, Maker] = {
-    "missing": missing,
+    "missing": lambda folder: folder / "nowhere.jpg",
     "a folder": a_folder,
     "a pipe": a_pipe,
-    "a device": a_device,
-    "a link to nowhere": a_link_to_nowhere,
-    "a link to itself": a_link_to_itself,
-    "a NUL in the name": nul_in_the_name,
-    "a name too long": name_too_long,
-    "empty": empty,
-    "text named png": text_named_png,
-    "SVG named jpg": svg_named_jpg,
-    "EPS named png": eps_named_png,
-    "HEIC named jpg": heic_named_jpg,
-    "garbage that begins like a JPEG": garbage_that_begins_like_a_jpeg,
+    "a device": _link("endless.jpg", "/dev/zero"),
+    "a link to nowhere": _link("link.jpg", "gone.jpg"),
+    "a link to itself": _link("loop.jpg", "loop.jpg"),
+    "a NUL in the name": lambda folder: folder / "dog\0.jpg",
+    "a name too long": lambda folder: folder / f"{'x' * 300}.jpg",
+    "empty": _written("empty.jpg", bytes),
+    "text named png": _written("notes.png", lambda: b"Remember to buy milk.\n"),
+    "SVG named jpg": _written("circle.jpg", lambda: SVG),
+    "EPS named png": _written("drawing.png", lambda: EPS),  # a program, which Pillow would hand to ghostscript to run
+    "HEIC named jpg": _written("iphone.jpg", lambda: HEIC),
+    "garbage that begins like a JPEG": _written(
+        "garbage.jpg", lambda: b"\xff\xd8\xff\xe0" + np.random.default_rng(1).bytes(5000)
+    ),
     "JPEG cut short": partial(cut_short, name="cut.jpg", format="JPEG"),
     "progressive JPEG cut short": partial(cut_short, name="cut_progressive.jpg", format="JPEG", progressive=True),
     "PNG cut short": partial(cut_short, name="cut.png", format="PNG"),

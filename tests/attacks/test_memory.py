@@ -113,7 +113,7 @@ def test_a_photo_that_is_converted_in_blocks_is_the_same(name, tmp_path, monkeyp
 @pytest.mark.parametrize("most", [6144, 6143, 1536, 700, 1])
 def test_a_photo_that_is_too_large_is_averaged_down_and_shows_the_same(most, tmp_path, monkeypatch):
     """The four colours of 96 x 64 pixels; each a mean over squares of pixels."""
-    path = attacks.colour_with_opacity(tmp_path)
+    path = attacks.ODD["colour with opacity"](tmp_path)
     whole = np.asarray(photos.decode(path.read_bytes(), path), float)
     monkeypatch.setattr(photos, "KEPT_PIXELS", most)
     small = photos.decode(path.read_bytes(), path)
@@ -123,7 +123,7 @@ def test_a_photo_that_is_too_large_is_averaged_down_and_shows_the_same(most, tmp
 
 
 def test_a_side_that_is_very_long_is_averaged_down_and_shows_the_same(tmp_path, monkeypatch):
-    path = attacks.one_column(tmp_path)
+    path = attacks.ODD["one column"](tmp_path)
     monkeypatch.setattr(photos, "_LONGEST", 100)
     pixels = photos.read(path, 32).pixels
     np.testing.assert_array_equal(pixels[8], [attacks.RED] * 32)
@@ -166,7 +166,11 @@ def test_libtiff_prints_nothing_and_the_photo_that_it_complains_of_is_damaged(tm
     with pytest.raises(BadPhoto, match=r"flood\.tif: is damaged \(libtiff: Fax3Decode1D\)$"):
         photos.read(attacks.flood(tmp_path), 32)
     assert capfd.readouterr() == ("", "")
-    assert photos.read(attacks.deep_grey_tiff(tmp_path), 32).pixels.shape == (32, 32, 3)  # the next one is judged anew
+    assert photos.read(attacks.ODD["sixteen-bit TIFF"](tmp_path), 32).pixels.shape == (
+        32,
+        32,
+        3,
+    )  # the next one is judged anew
 
 
 # Every command goes on

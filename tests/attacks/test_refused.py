@@ -224,7 +224,7 @@ def test_the_bomb_is_a_valid_small_file_and_the_eps_is_one_that_pillow_would_run
     assert bomb.stat().st_size < 200_000
     with warnings.catch_warnings(), pytest.raises(Image.DecompressionBombError):
         Image.open(bomb)
-    with Image.open(made.eps_named_png(tmp_path)) as image:
+    with Image.open(made.BROKEN["EPS named png"](tmp_path)) as image:
         assert image.format == "EPS"
 
 

@@ -50,8 +50,8 @@ def test_rows_are_given_in_the_order_asked_for_and_can_be_changed_without_changi
 def test_a_bad_photo_is_named_and_left_out_and_the_others_are_kept(cache, tmp_path, capfd):
     bad = {
         "pipe": attacks.a_pipe(tmp_path),
-        "gone": attacks.missing(tmp_path),
-        "text": attacks.text_named_png(tmp_path),
+        "gone": attacks.BROKEN["missing"](tmp_path),
+        "text": attacks.BROKEN["text named png"](tmp_path),
     }
     broken, examples = [Example(id, file) for id, file in bad.items()], cache.album(3)
     result = cache.fill([broken[0], *examples, *broken[1:]])
