@@ -14,7 +14,6 @@ from support.toy import world as toy_world
 from tellapart.commands.train import parse
 from tellapart.data.tokenizers import split_words
 from tellapart.evaluation.compare import read_runs
-from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.training import build
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -250,61 +249,6 @@ def test_the_parts_of_a_step_are_measured(world, tmp_path, cached):
     assert not (tmp_path / "features").exists()
 
 
-def comparable(step):
-    """What decides what a policy-gradient step does: numbers and settings of the step and of its rewards."""
-    scores = step._scores
-    plain = {name: value for name, value in vars(step).items() if isinstance(value, int | float | str | dict | tuple)}
-    return plain | {
-        "settings": step._config,
-        "frozen": step._before is not None,
-        "content": step._content.tolist(),
-        "weights": scores._weights,
-        "factors": {name: sorted(set(values.tolist())) for name, values in scores._of_photos.items()},
-        "balanced": scores._balanced,
-        "remembering": sorted(scores._remembering),
-    }
-
-
-@pytest.mark.parametrize("cached", [True, False])
-def test_the_step_that_is_measured_is_the_step_that_trains(world, tmp_path, monkeypatch, cached):
-    """Whatever a recipe says of a policy gradient must be in both, of two data sets as of one."""
-    made, init = [], PolicyGradient.__init__
-
-    def noted(self, *arguments, **more):
-        init(self, *arguments, **more)
-        made.append(self)
-
-    monkeypatch.setattr(PolicyGradient, "__init__", noted)
-    other = json.loads((world / "toy" / "captions.json").read_text()) | {"dataset": "other"}
-    (world / "toy" / "other.json").write_text(json.dumps(other))
-    recipe, out, _ = parse([
-        str(world / "recipe.yaml"),
-        f"--out={tmp_path / 'run'}",
-        f"--data.files=[{world / 'toy' / 'captions.json'}, {world / 'toy' / 'other.json'}]",
-        f"--data.features={tmp_path / 'features'}",
-        f"--init_from={world / 'xe'}",
-        "--objective.name=policy_gradient",
-        "--objective.rewards.weights={cider_d: 1.0, different: 0.5, repetition: 0.25}",
-        "--objective.rewards.dataset_weights={cider_d: {other: 3.0}, different: {toy_world: 0.0}}",
-        "--objective.rewards.balance=true",
-        "--objective.hide_regions=0.25",
-        "--objective.policy={samples: 2, kl: 0.1, temperature: 0.7, no_repeat: 2}",
-        "--validation.metric=last",
-        "--max_steps=1",
-    ])  # fmt: skip
-    build.run(recipe, out)
-    if not cached:
-        shutil.rmtree(tmp_path / "features")
-    step_time.measure(read_runs([str(out)])[0])
-    trained, measured = map(comparable, made)
-    assert trained["_hide_regions"] == 0.25
-    assert trained["factors"] == {"cider_d": [1.0, 3.0], "different": [0.0, 1.0]}
-    assert trained["remembering"] == ["different"]
-    if not cached:  # a few photos of the first data set, and none of the second
-        trained["factors"] = {"cider_d": [1.0], "different": [0.0]}
-    assert measured == trained
-
-
 def test_a_part_within_another_counts_as_itself_alone(monkeypatch):
     clock = iter([0.0, 1.0, 5.0, 7.0])
     monkeypatch.setattr(step_time.time, "perf_counter", lambda: next(clock))
@@ -356,9 +300,3 @@ def test_a_wrong_request_is_answered_in_a_sentence(compare, world, tmp_path, arg
     assert code == 2
     assert message in err.splitlines()[-1]
     assert err.splitlines()[-1].startswith("tellapart compare: ")
-
-
-def test_help_has_an_example(compare, capfd):
-    with pytest.raises(SystemExit):
-        compare("--help")
-    assert "tellapart compare runs/plain_xe runs/plain_scst" in capfd.readouterr().out
