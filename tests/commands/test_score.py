@@ -7,162 +7,149 @@ import pytest
 
 from capscore import command, scoring
 
-SAID = {"1": "A dog runs on the grass.", "2": "Two cats sleep on a red sofa", "3": "a bus"}
-WORSE = {"1": "a cat", "2": "Two cats sleep on a red sofa", "3": "a bus"}
-TOLD = {"1": ["A brown dog runs over grass"], "2": ["Two cats on a couch"], "3": ["a red bus"]}
+CAPTIONS = {"1": "A dog runs on the grass.", "2": "Two cats sleep on a red sofa", "3": "a bus"}
+REFERENCES = {"1": ["A brown dog runs over grass"], "2": ["Two cats on a couch"], "3": ["a red bus"]}
+FILES = {
+    "captions": CAPTIONS,
+    "references": REFERENCES,
+    "worse": CAPTIONS | {"1": "a cat"},
+    "two": {id: CAPTIONS[id] for id in "12"},
+    "one": {"1": CAPTIONS["1"]},
+    "one_reference": {"1": REFERENCES["1"]},
+    "many": {id: [text, "a dog"] for id, text in CAPTIONS.items()},
+}
 
 
 @pytest.fixture
-def files(tmp_path):
-    for name, content in (("said", SAID), ("worse", WORSE), ("told", TOLD)):
+def folder(tmp_path, monkeypatch):
+    for name, content in FILES.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content))
+    monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
-def test_json_on_stdout(files, tellapart):
-    code, out, _ = tellapart("score", files / "said.json", files / "told.json", "--metrics", "BLEU,CIDEr-D")
+@pytest.fixture
+def score(folder, tellapart):
+    """Of captions.json and references.json, unless others are named: exit code, stdout, stderr."""
+
+    def run(*arguments, captions="captions", references="references"):
+        return tellapart("score", f"{captions}.json", f"{references}.json", *arguments)
+
+    return run
+
+
+def test_scores_are_printed_as_json_or_written_beside_a_table(score, folder):
+    code, out, _ = score("--metrics", "BLEU,CIDEr-D")
     assert code == 0
-    found = json.loads(out)
-    assert list(found["corpus"]) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr-D"]
-    assert found["photos"] == 3
-    assert "per_image" not in found
-    assert found["signature"]["CIDEr-D"].startswith("CIDEr-D|df:self|tok:ptb|refs:1|v:")
-    low, high = found["interval"]["CIDEr-D"]
-    assert low <= found["corpus"]["CIDEr-D"] <= high
-
-
-def test_scores_of_each_photo_in_a_file_and_a_table_for_people(files, tellapart):
-    out_file = files / "scores.json"
-    request = ("score", files / "said.json", files / "told.json", "--per-image", "--metrics", "ROUGE-L,AvgLen")
-    code, out, _ = tellapart(*request, "--out", out_file)
+    scores = json.loads(out)
+    assert list(scores["corpus"]) == ["BLEU-1", "BLEU-2", "BLEU-3", "BLEU-4", "CIDEr-D"]
+    assert scores["photos"] == 3
+    assert "per_image" not in scores
+    assert scores["signature"]["CIDEr-D"].startswith("CIDEr-D|df:self|tok:ptb|refs:1|v:")
+    low, high = scores["interval"]["CIDEr-D"]
+    assert low <= scores["corpus"]["CIDEr-D"] <= high
+    code, out, _ = score("--per-image", "--metrics", "ROUGE-L,AvgLen", "--out", "scores.json")
     assert code == 0
-    found = json.loads(out_file.read_text())
-    assert set(found["per_image"]) == {"1", "2", "3"}
-    assert found["per_image"]["3"]["AvgLen"] == 2
-    assert f"ROUGE-L          {100 * found['corpus']['ROUGE-L']:7.1f}" in out
-    assert f"AvgLen           {found['corpus']['AvgLen']:7.1f}" in out
+    scores = json.loads((folder / "scores.json").read_text())
+    assert set(scores["per_image"]) == {"1", "2", "3"}
+    assert scores["per_image"]["3"]["AvgLen"] == 2
+    assert f"ROUGE-L          {100 * scores['corpus']['ROUGE-L']:7.1f}" in out
+    assert f"AvgLen           {scores['corpus']['AvgLen']:7.1f}" in out
 
 
-def test_two_files_of_captions_are_compared_photo_by_photo(files, tellapart):
-    request = ("score", files / "said.json", files / "told.json", "--metrics", "ROUGE-L")
-    code, out, _ = tellapart(*request, "--against", files / "worse.json")
+def test_two_files_of_captions_are_compared_photo_by_photo(score):
+    request = ("--metrics", "ROUGE-L", "--against", "worse.json")
+    code, out, _ = score(*request)
     assert code == 0
-    found = json.loads(out)["against"]["ROUGE-L"]
-    assert found["difference"] > 0
-    assert found["interval"][0] == 0  # two of three photos are alike, and a sample may have no other
-    assert 0 < found["p"] <= 1
-    _, table, _ = tellapart(*request, "--against", files / "worse.json", "--out", files / "s.json")
-    assert f"difference {100 * found['difference']:+.1f}" in table
+    difference = json.loads(out)["against"]["ROUGE-L"]
+    assert difference["difference"] > 0
+    assert difference["interval"][0] == 0  # two of three photos are alike, and a sample may have no other
+    assert 0 < difference["p"] <= 1
+    assert f"difference {100 * difference['difference']:+.1f}" in score(*request, "--out", "s.json")[1]
+    code, out, _ = score("--metrics", "all", "--against", "captions.json", captions="many")
+    assert code == 0
+    assert "mBLEU-4" in json.loads(out)["corpus"]  # which single captions do not have
+    assert "mBLEU-4" not in json.loads(out)["against"]
 
 
-def test_a_missing_photo_is_an_error_unless_it_may_be_missing(files, tellapart):
-    (files / "some.json").write_text(json.dumps({"1": SAID["1"], "2": SAID["2"]}))
-    request = ("score", files / "some.json", files / "told.json", "--metrics", "BLEU")
-    code, out, err = tellapart(*request)
-    assert (code, out) == (2, "")
+def test_a_missing_photo_is_an_error_unless_it_may_be_missing(score):
+    code, out, err = score("--metrics", "BLEU", captions="two")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
     assert "1 photo has no caption in" in err
     assert "'3'" in err
-    assert len(err.splitlines()) == 1
-    code, out, err = tellapart(*request, "--allow-missing")
-    assert code == 0
-    assert "'3'" in err
-    assert json.loads(out)["photos"] == 2
-
-
-def test_what_could_not_run_is_said(files, tellapart):
-    code, out, err = tellapart("score", files / "said.json", files / "told.json", "--metrics", "all")
-    assert code == 0
-    assert "mBLEU is left out: it compares several captions of one photo" in err
-    assert "several captions" in json.loads(out)["skipped"]["mBLEU"]
+    code, out, err = score("--metrics", "BLEU", "--allow-missing", captions="two")
+    assert (code, "'3'" in err, json.loads(out)["photos"]) == (0, True, 2)
+    code, out, err = score("--metrics", "BLEU-1", "--allow-missing", "--against", "one.json")
+    assert (code, "2 photos have no caption in" in err) == (0, True)
+    assert json.loads(out)["against"]["BLEU-1"]["p"] == 1  # one photo is left
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "word"),
     [
         (["--metrics", "BLUE"], "there is no metric 'BLUE'"),
         (["--df", "nowhere.npz"], "nowhere.npz: there is no such file"),
         (["--against", "nowhere.json"], "nowhere.json: there is no such file"),
         (["--split", "test"], "only a data file has splits"),
+        (["--metrics", "BLEU", "--out", "."], "this is a folder"),
+        (["--out", "captions.json"], "choose another name"),
+        (["--out", "references.json"], "choose another name"),
+        (["--out", "link.json"], "choose another name"),
     ],
 )
-def test_wrong_requests_are_one_sentence(files, tellapart, arguments, message):
-    code, out, err = tellapart("score", files / "said.json", files / "told.json", *arguments)
-    assert (code, out) == (2, "")
-    assert message in err
-    assert len(err.splitlines()) == 1
+def test_wrong_requests_are_one_sentence_and_write_nothing(score, folder, arguments, word):
+    (folder / "link.json").symlink_to(folder / "captions.json")
+    code, out, err = score(*arguments)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert word in err
+    assert json.loads((folder / "captions.json").read_text()) == CAPTIONS
 
 
-def test_a_result_that_cannot_be_written_leaves_what_was_there(files, tellapart):
-    code, _, err = tellapart("score", files / "said.json", files / "told.json", "--metrics", "BLEU", "--out", files)
-    assert code == 2
-    assert "this is a folder" in err
-
-
-def test_cider_of_one_photo_is_explained(files, tellapart):
-    for name, content in (("one", {"1": SAID["1"]}), ("one_told", {"1": TOLD["1"]})):
-        (files / f"{name}.json").write_text(json.dumps(content))
-    _, out, err = tellapart("score", files / "one.json", files / "one_told.json", "--metrics", "CIDEr-D")
-    assert json.loads(out)["corpus"] == {"CIDEr-D": 0.0}
-    assert "--df coco" in err
-
-
-def test_the_file_that_is_read_is_not_written_over(files, tellapart):
-    before = (files / "said.json").read_bytes()
-    (files / "link.json").symlink_to(files / "said.json")
-    for out in ("said.json", "told.json", "link.json"):
-        code, _, err = tellapart("score", files / "said.json", files / "told.json", "--out", files / out)
-        assert code == 2
-        assert "choose another name" in err
-    assert (files / "said.json").read_bytes() == before
-
-
-def test_files_in_the_wrong_order_are_noticed(files, tellapart):
-    for name, content in (("many", {i: [text, text] for i, text in SAID.items()}), ("one", SAID)):
-        (files / f"{name}.json").write_text(json.dumps(content))
-    code, _, err = tellapart("score", files / "many.json", files / "one.json", "--metrics", "BLEU")
+@pytest.mark.parametrize(
+    ("captions", "references", "metrics", "word"),
+    [
+        ("captions", "references", "all", "mBLEU is left out: it compares several captions of one photo"),
+        ("one", "one_reference", "CIDEr-D", "--df coco"),  # of one photo it is 0
+        ("many", "captions", "BLEU", "swapped?"),
+        (
+            "captions",
+            "references",
+            "BLEU,CIDEr",
+            "CIDEr is the plain form, as asked; what papers",
+        ),
+    ],
+)
+def test_what_figures_do_not_say_is_said(score, captions, references, metrics, word):
+    code, _, err = score("--metrics", metrics, captions=captions, references=references)
     assert code == 0
-    assert "swapped?" in err
+    assert word in err
 
 
-def test_photos_that_the_other_model_lacks_are_named(files, tellapart):
-    (files / "some.json").write_text(json.dumps({"1": SAID["1"]}))
-    request = ("score", files / "said.json", files / "told.json", "--metrics", "BLEU-1", "--allow-missing")
-    code, out, err = tellapart(*request, "--against", files / "some.json")
-    assert code == 0
-    assert "2 photos have no caption in" in err
-    assert json.loads(out)["against"]["BLEU-1"]["p"] == 1  # one photo is left
-
-
-def test_several_captions_against_single_ones(files, tellapart):
-    (files / "many.json").write_text(json.dumps({i: [text, "a dog"] for i, text in SAID.items()}))
-    request = ("score", files / "many.json", files / "told.json", "--metrics", "all", "--against", files / "said.json")
-    code, out, _ = tellapart(*request)
-    assert code == 0
-    assert "mBLEU-4" in json.loads(out)["corpus"]
-    assert "mBLEU-4" not in json.loads(out)["against"]
+@pytest.mark.parametrize("metrics", ["CIDEr-D", "all", None])
+def test_only_who_asks_for_plain_cider_is_told_of_it(score, metrics):
+    _, _, err = score(*(["--metrics", metrics] if metrics else []))
+    assert "CIDEr is the plain form" not in err
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_a_full_disk_behind_stdout_is_one_sentence(files, start_tellapart):
+def test_a_full_disk_behind_stdout_is_one_sentence(folder, start_tellapart):
     with Path("/dev/full").open("wb") as full:
-        run = start_tellapart("score", files / "said.json", files / "told.json", "--metrics", "BLEU", stdout=full)
+        run = start_tellapart("score", "captions.json", "references.json", "--metrics", "BLEU", stdout=full)
         _, err = run.communicate(timeout=120)
     assert run.returncode == 2
     assert err.splitlines()[-1].endswith("the output cannot be written (No space left on device).")
 
 
-def test_the_dictionaries_of_pycocoevalcap_are_read(files, tellapart):
+def test_the_dictionaries_of_pycocoevalcap_are_read(score, folder):
     """gts and res before its tokeniser: {id: [{"caption"}]}, with the keys of COCO annotations or without."""
-    res = {i: [{"image_id": int(i), "caption": text}] for i, text in SAID.items()}
-    gts = {i: [{"image_id": int(i), "id": 7, "caption": text} for text in texts] for i, texts in TOLD.items()}
-    bare = {i: [{"caption": text} for text in texts] for i, texts in TOLD.items()}
+    res = {i: [{"image_id": int(i), "caption": text}] for i, text in CAPTIONS.items()}
+    gts = {i: [{"image_id": int(i), "id": 7, "caption": text} for text in texts] for i, texts in REFERENCES.items()}
+    bare = {i: [{"caption": text} for text in texts] for i, texts in REFERENCES.items()}
     for name, content in (("res", res), ("gts", gts), ("bare", bare)):
-        (files / f"{name}.json").write_text(json.dumps(content))
-    expected = tellapart("score", files / "said.json", files / "told.json", "--metrics", "BLEU,CIDEr-D")[1]
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    expected = score("--metrics", "BLEU,CIDEr-D")[1]
     for references in ("gts", "bare"):
-        code, out, err = tellapart(
-            "score", files / "res.json", files / f"{references}.json", "--metrics", "BLEU,CIDEr-D"
-        )
+        code, out, err = score("--metrics", "BLEU,CIDEr-D", captions="res", references=references)
         assert (code, out) == (0, expected), err
 
 
@@ -176,29 +163,12 @@ def test_the_dictionaries_of_pycocoevalcap_are_read(files, tellapart):
         ({"1": [["a dog"]]}, "'1': a caption must be a string"),
     ],
 )
-def test_dictionaries_that_are_not_as_pycocoevalcap_has_them_are_one_sentence(files, tellapart, captions, message):
-    (files / "res.json").write_text(json.dumps(captions))
-    for request in (("res.json", "told.json"), ("said.json", "res.json")):
-        code, out, err = tellapart("score", *(files / name for name in request), "--metrics", "BLEU")
-        assert (code, out) == (2, "")
+def test_dictionaries_that_are_not_as_pycocoevalcap_has_them_are_one_sentence(score, folder, captions, message):
+    (folder / "res.json").write_text(json.dumps(captions))
+    for request in ({"captions": "res"}, {"references": "res"}):
+        code, out, err = score("--metrics", "BLEU", **request)
+        assert (code, out, len(err.splitlines())) == (2, "", 1)
         assert message in err
-        assert len(err.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("metrics", "noted"), [("cider", True), ("BLEU,CIDEr", True), ("CIDEr-D", False), ("all", False), (None, False)]
-)
-def test_who_asks_for_cider_learns_that_papers_mean_cider_d(files, tellapart, metrics, noted):
-    asked = ["--metrics", metrics] if metrics else []
-    code, out, err = tellapart("score", files / "said.json", files / "told.json", *asked)
-    assert code == 0
-    notes = [line for line in err.splitlines() if "CIDEr-D" in line]
-    assert len(notes) == noted
-    if noted:
-        assert "CIDEr" in json.loads(out)["corpus"]
-        assert notes == [
-            "CIDEr is the plain form, as asked; what papers and leaderboards print as CIDEr is CIDEr-D here."
-        ]
 
 
 def test_the_help_explains_every_measure(capsys):
