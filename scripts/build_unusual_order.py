@@ -9,7 +9,7 @@ from pathlib import Path
 
 from capscore import caption_files
 from capscore.scoring import ScoringInputs
-from capscore.unusual_order import END, WordOrder, roles
+from capscore.words import END, WordOrder, roles
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("references", help="{id: [captions]}, COCO annotations, or a data file")

@@ -14,9 +14,8 @@ from PIL import Image
 
 from capscore import meteor
 from capscore.objects import CLASSES
-from capscore.unusual_order import END as LAST_WORD
-from capscore.unusual_order import WordOrder, roles
-from capscore.words import bad_end, precision
+from capscore.words import END as LAST_WORD
+from capscore.words import WordOrder, bad_end, precision, roles
 from detectors import tiny_yolox
 from meteor import miniature
 from rewards.captions import sampled

@@ -16,6 +16,7 @@ from numpy.testing import assert_array_equal
 
 from capscore import spice
 from capscore.errors import UserError
+from capscore.statistics import quotients
 
 KINDS = ("All", "Object", "Relation", "Attribute", "Color", "Cardinality", "Size")
 
@@ -112,10 +113,10 @@ def test_each_score_has_its_value_and_whether_it_is_defined(java):
 def test_the_corpus_score_is_the_mean_over_the_photos_where_it_is_defined(java):
     java.answers(cat=CAT, dog=DOG)
     rows = score_cat_and_dog()
-    assert spice.value(rows.sum(0)).tolist() == [0.375, 0.75, 0.0, 0.5, 1.0, 0.0, 0.0]
-    assert spice.value(rows).tolist() == [[0.5, 1.0, 0, 0.25, 0, 0, 0], [0.25, 0.5, 0, 0.75, 1.0, 0, 0]]
+    assert quotients(rows.sum(0)).tolist() == [0.375, 0.75, 0.0, 0.5, 1.0, 0.0, 0.0]
+    assert quotients(rows).tolist() == [[0.5, 1.0, 0, 0.25, 0, 0, 0], [0.25, 0.5, 0, 0.75, 1.0, 0, 0]]
     twice_the_dog = rows[0] + 2 * rows[1]
-    assert spice.value(twice_the_dog)[0] == pytest.approx(1 / 3)
+    assert quotients(twice_the_dog)[0] == pytest.approx(1 / 3)
 
 
 def test_there_is_one_name_for_each_score():
@@ -222,7 +223,7 @@ def test_a_run_says_that_it_begins_and_for_how_many_photos(java, capfd):
 def test_no_photos_need_no_java(java):
     assert spice.spice([], []).shape == (0, 14)
     assert java.calls == []
-    assert spice.value(spice.spice([], []).sum(0)).tolist() == [0.0] * 7
+    assert quotients(spice.spice([], []).sum(0)).tolist() == [0.0] * 7
 
 
 def test_a_lone_surrogate_is_replaced(java):

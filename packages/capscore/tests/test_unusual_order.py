@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capscore.unusual_order import END, WordOrder, coco, roles, unusual_order
-from capscore.words import STOP_WORDS
+from capscore.words import END, STOP_WORDS, WordOrder, roles, unusual_order
+from capscore.words import coco_order as coco
 from scored import loo1000
 
 WORDS = st.lists(st.sampled_from(["a", "in", "it", "dog", "cat", "is"]), max_size=7)

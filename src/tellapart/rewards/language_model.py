@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from capscore import unusual_order
 from capscore.errors import UserError
 from capscore.fluency import END, ORDER, START, UNKNOWN, Floats, Ints, KneserNey
 from capscore.sentences import Sentences
-from capscore.unusual_order import WordOrder
+from capscore.words import END as LAST_WORD
+from capscore.words import WordOrder, roles
 from tellapart.data import examples as data_files
 from tellapart.data.examples import Example, Exclusion
 from tellapart.data.tokenizers import WordTokenizer, split_words
@@ -120,8 +120,8 @@ class UnusualOrder:
 
     def __init__(self, people: WordOrder, vocabulary: WordTokenizer):
         self._people, self._end = people, vocabulary.eos
-        self._role = np.array(unusual_order.roles(vocabulary.words))
-        self._role[self._end] = unusual_order.END
+        self._role = np.array(roles(vocabulary.words))
+        self._role[self._end] = LAST_WORD
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         captions = Sentences.rows(sampled.ids.cpu().numpy(), self._end, keep_end=True)

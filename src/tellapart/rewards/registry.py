@@ -18,9 +18,9 @@ from typing import Literal
 
 from torch import Tensor
 
-from capscore import unusual_order
 from capscore.errors import UserError
 from capscore.measures import Table
+from capscore.words import END, WordOrder, coco_order, roles
 from tellapart.data.tokenizers import split_words
 from tellapart.neighbours import groups as group_files
 from tellapart.recipe import RewardsConfig
@@ -208,8 +208,8 @@ def _distractors(context: RewardContext) -> Tensor | None:
 
 def _unusual_order(context: RewardContext) -> Term:
     texts = [text for example in context.data.examples for text in example.captions]  # whole: tokens may be cut
-    words = ([*unusual_order.roles(split_words(text)), unusual_order.END] for text in texts)
-    people = unusual_order.WordOrder.of(words) if any(texts) else unusual_order.coco()
+    captions = ([*roles(split_words(text)), END] for text in texts)
+    people = WordOrder.of(captions) if any(texts) else coco_order()
     return UnusualOrder(people, context.vocabulary)
 
 

@@ -282,7 +282,7 @@ MEASURES = Measures(
             Score("Stutter", 'Captions in which a word follows itself ("a dog is is"), as a share of all.', False),
         ),
         "UnusualOrder": _of_words(
-            "unusual_order.by_coco",
+            "words.unusual_order_by_coco",
             Score("UnusualOrder", "Captions with an unusual order of function words, as a share of all.", False),
             f"order:coco<{RARE_ORDER:g}",
         ),

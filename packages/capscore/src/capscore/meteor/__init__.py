@@ -4,8 +4,10 @@ paraphrases.  Captions become statistics that add up over photos, and statistics
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 
@@ -14,9 +16,8 @@ from numpy.typing import NDArray
 
 from capscore.compiled import compiled, over_cores
 from capscore.meteor import alignment, index
-from capscore.meteor.alignment import STAGES, STATISTICS, Words
+from capscore.meteor.alignment import STAGES, STATISTICS, Paraphrases, Words
 from capscore.meteor.index import available as available
-from capscore.meteor.words import normalise, stem
 from capscore.statistics import Floats, Statistics
 
 ALPHA = 0.85  # recall's share of the mean of precision and recall
@@ -51,10 +52,10 @@ class Meteor:
             tokens.extend(map(vocabulary.__getitem__, normalise(caption, self._prefixes)))
             captions.append(len(tokens))
 
-        for hypothesis, own in zip(hypotheses, references, strict=True):
+        for hypothesis, texts in zip(hypotheses, references, strict=True):
             first.append(len(captions) - 1)
             add(" ".join(hypothesis).replace("|||", ""))  # METEOR's own separator
-            for reference in own or [[]]:  # no reference counts as an empty one
+            for reference in texts or [[]]:  # no reference counts as an empty one
                 for part in " ".join(reference).split("|||"):
                     add(part)
         first.append(len(captions) - 1)
@@ -71,7 +72,7 @@ class Meteor:
         numbers = index.of_words(vocabulary)
         words = self._words(vocabulary, numbers)
         data = self._index
-        paraphrases = data.phrases, data.shift, data.buckets, data.edges, data.paraphrases
+        paraphrases = Paraphrases(data.phrases, data.shift, data.buckets, data.edges, data.paraphrases)
         hypotheses = np.repeat(first[:-1], np.diff(first))
         out = np.zeros((len(captions) - 1, STATISTICS))
 
@@ -91,24 +92,25 @@ class Meteor:
     def _words(self, vocabulary: list[str], numbers: NDArray[np.uint64]) -> Words:
         """What the matching needs to know of each word."""
         sets = np.zeros((len(vocabulary), 2), np.int32)
-        known, rows = self._known(numbers)
-        sets[known] = self._index.all[rows[known]]
-        candidates = [(word, base) for word in np.flatnonzero(~known) for base in index.base_forms(vocabulary[word])]
+        listed, rows = self._listed(numbers)
+        sets[listed] = self._index.all[rows[listed]]
+        candidates = [(word, base) for word in np.flatnonzero(~listed) for base in index.base_forms(vocabulary[word])]
         if candidates:
             owners = np.array([word for word, _ in candidates])
-            found, rows = self._known(index.of_words([base for _, base in candidates]))
-            own = self._index.own[rows]
-            found &= own[:, 0] < own[:, 1]
-            sets[owners[found][::-1]] = own[found][::-1]  # the first base form that WordNet knows is written last
+            listed, rows = self._listed(index.of_words([base for _, base in candidates]))
+            base_sets = self._index.own[rows]
+            listed &= base_sets[:, 0] < base_sets[:, 1]
+            # the first base form that WordNet knows is written last
+            sets[owners[listed][::-1]] = base_sets[listed][::-1]
         function = np.array([word in self._function_words for word in vocabulary], np.bool_)
         keys, stems = _java_hashes(vocabulary), _java_hashes([stem(word) for word in vocabulary])
-        return keys, stems, *_shared(sets, self._index.sets), function
+        return Words(keys, stems, *_shared(sets, self._index.sets), function)
 
-    def _known(self, numbers: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
+    def _listed(self, numbers: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
         """Which words WordNet knows, and their rows."""
-        known = self._index.words
-        rows = np.minimum(np.searchsorted(known, numbers), len(known) - 1)
-        return (known[rows] == numbers), rows
+        words = self._index.words
+        rows = np.minimum(np.searchsorted(words, numbers), len(words) - 1)
+        return (words[rows] == numbers), rows
 
 
 def load(folder: Path | None = None) -> Meteor:
@@ -183,3 +185,250 @@ def statistics(captions: Sequence[Sequence[str]], references: Sequence[Sequence[
 
 def _value(sums: Floats) -> Floats:
     return value(sums)[..., None]
+
+
+# METEOR's own tokeniser (its option -norm), which runs over captions that the PTB tokeniser has split already.  It
+# follows the tokeniser of the Moses toolkit and adds its own treatment of hyphens, quotes and apostrophes: "t-shirt"
+# becomes "t shirt", "dog 's" becomes "dog ' s" and "is n't" becomes "is n 't".
+
+_PLAIN = re.compile("[0-9a-z ]*")  # nothing to do but to split at the blanks
+
+_LETTERS = (
+    "A-Za-z\u0160\u017d\u0161\u017e\u0178\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017e\u0400-\u04ff\u0500-\u0527"
+    "\ua640-\ua66e\ua67e-\ua697\u1d00-\u1d7f"
+)
+_SPACES = "\u2000-\u200a\u202f\u205f\u3000\u00a0 "
+_CONTROLS = "".join(map(chr, range(33)))  # what Java's trim() takes off both ends
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+# A dot of "..." while the other rules run.  METEOR writes letters, DOTMULTI, and takes these for dots in a caption too;
+# this one no caption has.
+_DOT = "\ud800"
+
+
+def _rules(*rules: tuple[str, str]) -> list[tuple[re.Pattern[str], str]]:
+    return [(re.compile(pattern, re.ASCII), replacement) for pattern, replacement in rules]
+
+
+_SYMBOLS = _rules((rf"([^0-9{_LETTERS}\s.'`,\-\u2018\u2019])", r" \1 "))
+_DOTS = re.compile(r"\.\.+")
+
+# In this order.  A rule sees what the one before it left, and a character taken by one match is not seen by the next:
+# of "a-b-c" only the first hyphen goes.
+_PUNCTUATION = _rules(
+    (r"([^0-9]),([^0-9])", r"\1 , \2"),
+    (r"([0-9]),([^0-9])", r"\1 , \2"),
+    (r"([^0-9]),([0-9])", r"\1 , \2"),
+    (r"[`\u2018\u2019]", "'"),
+    (r"[\u201c\u201d]|''", ' " '),
+    (r"\u2013", "-"),
+    (r"--", "-"),
+    (rf"([0-9{_LETTERS}.])-([0-9{_LETTERS}])", r"\1 \2"),
+    (rf"([^{_LETTERS}])'([^{_LETTERS}])", r"\1 ' \2"),
+    (rf"([^0-9{_LETTERS}])'([{_LETTERS}])", r"\1 ' \2"),
+    (rf"([{_LETTERS}])'([^{_LETTERS}])", r"\1 ' \2"),
+    (rf"([{_LETTERS}])'([{_LETTERS}])", r"\1 '\2"),
+    (r"([0-9])'(s)", r"\1 '\2"),
+)
+_BLANKS = re.compile("[ \t\n\r\f]+")
+_LETTER = re.compile(f"[{_LETTERS}]")
+_UNICODE_SPACES = re.compile(f"[{_SPACES}]+")
+
+Prefixes = Mapping[str, bool]
+"""Abbreviations that keep their dot: True for those which do so only before a number ("No. 5")."""
+
+
+def normalise(caption: str, prefixes: Prefixes) -> list[str]:
+    """The words that METEOR compares."""
+    if _PLAIN.fullmatch(caption):
+        return caption.split()
+    line = " " + _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", caption.strip(_CONTROLS)) + " "
+    for pattern, replacement in _SYMBOLS:
+        line = pattern.sub(replacement, line)
+    line = _DOTS.sub(lambda dots: f" {_DOT * len(dots[0])} ", line)
+    for pattern, replacement in _PUNCTUATION:
+        line = pattern.sub(replacement, line)
+    line = " ".join(_final_dots([word for word in _BLANKS.split(line) if word], prefixes)).replace(_DOT, ".")
+    line = _UNICODE_SPACES.sub(" ", line).strip(_CONTROLS).lower()
+    return [word for word in _BLANKS.split(line) if word]
+
+
+def _final_dots(words: list[str], prefixes: Prefixes) -> list[str]:
+    """A dot at the end of a word is a word of its own, unless the word is an abbreviation or the sentence goes on."""
+    result = []
+    for word, following in zip(words, [*words, ""][1:], strict=True):
+        kept = word[:-1]
+        if not kept or not word.endswith("."):
+            result.append(word)
+        elif "." in kept and _LETTER.search(kept):
+            result.append(word.replace(".", ""))  # u.s.
+        elif "a" <= following[:1] <= "z" or _is_abbreviation(kept, following, prefixes):
+            result.append(word)
+        else:
+            result += [kept, "."]
+    return result
+
+
+def _is_abbreviation(word: str, following: str, prefixes: Prefixes) -> bool:
+    return word in prefixes and (not prefixes[word] or "0" <= following[:1] <= "9")
+
+
+# The Snowball English stemmer (Porter2), after https://snowballstem.org/algorithms/english/stemmer.html in the older
+# revision that METEOR 1.5 ships: the exceptions that were added later are missing here on purpose.
+
+_VOWELS = "aeiouy"  # a consonantal y is written Y while a word is being stemmed
+_DOUBLES = ("bb", "dd", "ff", "gg", "mm", "nn", "pp", "rr", "tt")
+_BEFORE_LI = "cdeghkmnrt"
+
+_WHOLE = {
+    "skis": "ski", "skies": "sky", "dying": "die", "lying": "lie", "tying": "tie",
+    "idly": "idl", "gently": "gentl", "ugly": "ugli", "early": "earli", "only": "onli", "singly": "singl",
+    **{word: word for word in ("sky", "news", "howe", "atlas", "cosmos", "bias", "andes")},
+}  # fmt: skip
+_WHOLE_WITHOUT_S = {"inning", "outing", "canning", "herring", "earring", "proceed", "exceed", "succeed"}
+
+_STEP_2 = {
+    "tional": "tion", "enci": "ence", "anci": "ance", "abli": "able", "entli": "ent", "izer": "ize", "ization": "ize",
+    "ational": "ate", "ation": "ate", "ator": "ate", "alism": "al", "aliti": "al", "alli": "al", "fulness": "ful",
+    "ousli": "ous", "ousness": "ous", "iveness": "ive", "iviti": "ive", "biliti": "ble", "bli": "ble", "ogi": "og",
+    "fulli": "ful", "lessli": "less", "li": "",
+}  # fmt: skip
+_STEP_3 = {
+    "tional": "tion", "ational": "ate", "alize": "al", "icate": "ic", "iciti": "ic", "ical": "ic",
+    "ful": "", "ness": "", "ative": "",
+}  # fmt: skip
+_STEP_4 = [
+    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ism", "ate", "iti", "ous", "ive",
+    "ize", "ion",
+]  # fmt: skip
+
+
+def _longest_first(endings: list[str]) -> re.Pattern[str]:
+    return re.compile(rf"(?:{'|'.join(sorted(endings, key=len, reverse=True))})\Z")
+
+
+_ENDING_2, _ENDING_3, _ENDING_4 = (_longest_first(list(endings)) for endings in (_STEP_2, _STEP_3, _STEP_4))
+_REGION = re.compile(f"[{_VOWELS}][^{_VOWELS}]")  # R1 and R2 begin after the first of these
+_VOWEL = re.compile(f"[{_VOWELS}]")
+# a short syllable at the end
+_SHORT = re.compile(rf"(?:[^{_VOWELS}][{_VOWELS}][^{_VOWELS}wxY]|^[{_VOWELS}][^{_VOWELS}])\Z")
+
+
+@lru_cache(maxsize=1 << 18)
+def stem(word: str) -> str:
+    """The stem of a lower-case word."""
+    if word in _WHOLE:
+        return _WHOLE[word]
+    if len(word) < 3:
+        return word
+    word = _mark_consonantal_y(word.removeprefix("'"))
+    r1, r2 = _regions(word)
+    word = _without_plural(_without_possessive(word))
+    if word in _WHOLE_WITHOUT_S:
+        return word
+    word = _without_participle(word, r1)
+    if len(word) > 2 and word[-1] in "yY" and word[-2] not in _VOWELS:
+        word = word[:-1] + "i"
+    word = _step_2(word, r1)
+    word = _step_3(word, r1, r2)
+    word = _step_4(word, r2)
+    word = _step_5(word, r1, r2)
+    return word.replace("Y", "y")
+
+
+def _mark_consonantal_y(word: str) -> str:
+    """Left to right: in "yy" after a vowel the first y becomes a consonant, and the second then follows no vowel."""
+    if "y" not in word:
+        return word
+    letters = list(word)
+    for at, letter in enumerate(letters):
+        if letter == "y" and (at == 0 or letters[at - 1] in _VOWELS):
+            letters[at] = "Y"
+    return "".join(letters)
+
+
+def _regions(word: str) -> tuple[int, int]:
+    """Where R1 and R2 begin."""
+    for prefix in ("gener", "commun", "arsen"):
+        if word.startswith(prefix):
+            r1 = len(prefix)
+            break
+    else:
+        r1 = _after(word, 0)
+    return r1, _after(word, r1)
+
+
+def _after(word: str, start: int) -> int:
+    found = _REGION.search(word, start)
+    return found.end() if found else len(word)
+
+
+def _without_possessive(word: str) -> str:
+    for ending in ("'s'", "'s", "'"):
+        if word.endswith(ending):
+            return word[: -len(ending)]
+    return word
+
+
+def _without_plural(word: str) -> str:
+    if word.endswith("sses"):
+        return word[:-2]
+    if word.endswith(("ied", "ies")):
+        return word[:-2] if len(word) > 4 else word[:-1]
+    if word.endswith("s") and not word.endswith(("us", "ss")) and _VOWEL.search(word[:-2]):
+        return word[:-1]
+    return word
+
+
+def _without_participle(word: str, r1: int) -> str:
+    for ending in ("eedly", "eed"):
+        if word.endswith(ending):
+            return word[: -len(ending)] + "ee" if len(word) - len(ending) >= r1 else word
+    for ending in ("ingly", "edly", "ing", "ed"):
+        if word.endswith(ending):
+            kept = word[: -len(ending)]
+            break
+    else:
+        return word
+    if not _VOWEL.search(kept):
+        return word
+    if kept.endswith(("at", "bl", "iz")):
+        return kept + "e"
+    if kept.endswith(_DOUBLES):
+        return kept[:-1]
+    if len(kept) <= r1 and _SHORT.search(kept):  # a short word: "hop" of "hoping"
+        return kept + "e"
+    return kept
+
+
+def _step_2(word: str, r1: int) -> str:
+    found = _ENDING_2.search(word)
+    if not found or found.start() < r1:
+        return word
+    kept, ending = word[: found.start()], found[0]
+    if (ending == "ogi" and not kept.endswith("l")) or (ending == "li" and (not kept or kept[-1] not in _BEFORE_LI)):
+        return word
+    return kept + _STEP_2[ending]
+
+
+def _step_3(word: str, r1: int, r2: int) -> str:
+    found = _ENDING_3.search(word)
+    if not found or found.start() < (r2 if found[0] == "ative" else r1):
+        return word
+    return word[: found.start()] + _STEP_3[found[0]]
+
+
+def _step_4(word: str, r2: int) -> str:
+    found = _ENDING_4.search(word)
+    if not found or found.start() < r2:
+        return word
+    kept = word[: found.start()]
+    return word if found[0] == "ion" and not kept.endswith(("s", "t")) else kept
+
+
+def _step_5(word: str, r1: int, r2: int) -> str:
+    kept = word[:-1]
+    if word.endswith("e") and (len(kept) >= r2 or (len(kept) >= r1 and not _SHORT.search(kept))):
+        return kept
+    if word.endswith("ll") and len(kept) >= r2:
+        return kept
+    return word

@@ -6,32 +6,50 @@ matches, its ties and its habits (`_search` names them).
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capscore.compiled import compiled
 
-Words = tuple[
-    NDArray[np.int32],  # key: words of one key are the same word
-    NDArray[np.int32],  # stem
-    NDArray[np.int64],  # (V + 1,) where the synonym sets of each begin
-    NDArray[np.int64],  # synonym sets, sorted for each word
-    NDArray[np.uint64],  # (V,) a bit for each set, to tell at a glance that two words share none
-    NDArray[np.bool_],  # function words
-]
-SpanTable = tuple[
-    NDArray[np.int64],  # open addressing: where a phrase is first, as start * longest + length - 1
-    NDArray[np.int64],  # where it is next
-]
-Paraphrases = tuple[
-    NDArray[np.uint64],  # phrases, sorted
-    int,  # the shift that leaves a phrase's first bits
-    NDArray[np.int32],  # where the phrases with given first bits begin
-    NDArray[np.int32],  # where the paraphrases of each phrase begin
-    NDArray[np.uint64],  # paraphrases
-]
+Ints = NDArray[np.int32]
+Longs = NDArray[np.int64]
+Phrases = NDArray[np.uint64]
+
+
+class Words(NamedTuple):
+    """Words of captions as the alignment takes them."""
+
+    keys: Ints  # words of one key are the same word
+    stems: Ints
+    edges: Longs  # (V + 1,) where the synonym sets of each begin
+    sets: Longs  # synonym sets, sorted for each word
+    bits: Phrases  # (V,) a bit for each set, to tell at a glance that two words share none
+    function: NDArray[np.bool_]  # function words
+
+
+class Paraphrases(NamedTuple):
+    phrases: Phrases  # sorted
+    shift: int  # what leaves a phrase's first bits
+    buckets: Ints  # where the phrases with given first bits begin
+    edges: Ints  # where the paraphrases of each phrase begin
+    paraphrases: Phrases
+
+
+class Table(NamedTuple):
+    """The phrases of a caption by their numbers."""
+
+    slots: Longs  # open addressing: where a phrase is first, as start * longest + length - 1
+    following: Longs  # where it is next
+
+
+class Pair(NamedTuple):
+    test: Ints  # words of the hypothesis, as rows of `Words`
+    reference: Ints
+    test_spans: Phrases  # (words, longest) phrases from each word on
+    reference_spans: Phrases
+    table: Table  # of the hypothesis
 
 
 STAGES = 4  # exact, stem, synonym, paraphrase
@@ -55,17 +73,8 @@ Number = TypeVar("Number", np.int32, np.int64)
 
 
 @compiled
-def align(
-    first: int,
-    last: int,
-    captions: NDArray[np.int64],
-    hypotheses: NDArray[np.int64],
-    tokens: NDArray[np.int32],
-    spans: NDArray[np.uint64],
-    words: Words,
-    paraphrases: Paraphrases,
-    out: NDArray[np.float64],
-) -> None:
+def align(first: int, last: int, captions: Longs, hypotheses: Longs, tokens: Ints, spans: Phrases, words: Words,
+          paraphrases: Paraphrases, out: NDArray[np.float64]) -> None:  # fmt: skip
     """Statistics of each caption from `first` to `last` as a reference of its hypothesis, into the rows of `out`.
 
     captions    (C + 1,)  where captions begin in `tokens`
@@ -86,61 +95,46 @@ def align(
         reference_spans = spans[captions[caption] - offset : captions[caption + 1] - offset]
         if hypothesis != previous:
             table, previous = _span_table(test_spans), hypothesis
-        matches, edges = _matches(test, reference, test_spans, reference_spans, table, words, paraphrases)
-        _count(test, reference, words[5], matches, _search(len(test), matches, edges), out[caption])
+        pair = Pair(test, reference, test_spans, reference_spans, table)
+        matches, edges = _matches(pair, words, paraphrases)
+        _count(test, reference, words.function, matches, _search(len(test), matches, edges), out[caption])
 
 
 @compiled
-def _matches(
-    test: NDArray[np.int32],
-    reference: NDArray[np.int32],
-    test_spans: NDArray[np.uint64],
-    reference_spans: NDArray[np.uint64],
-    table: SpanTable,
-    words: Words,
-    paraphrases: Paraphrases,
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def _matches(pair: Pair, words: Words, paraphrases: Paraphrases) -> tuple[Ints, Longs]:
     """All that may be matched, in the order in which the search must try it, and where each reference word's begin.
 
     Two captions of a thousand words that are all alike would have a million matches and more: where there are that
     many, only those not too far from the diagonal are kept.
     """
-    reach = len(test) + len(reference)
-    found = np.empty((64, 5), np.int32)
+    length = len(pair.reference)
+    reach = len(pair.test) + length
+    rows = np.empty((64, 5), np.int32)
     while True:
-        found, count = _find(test, reference, test_spans, reference_spans, table, words, paraphrases, reach, found)
+        rows, count = _find(pair, words, paraphrases, reach, rows)
         if count <= _MOST_MATCHES or reach == 0:
             break
-        reach = min(reach // 2, _MOST_MATCHES // (2 * len(reference)))
-    edges = np.zeros(len(reference) + 1, np.int64)
+        reach = min(reach // 2, _MOST_MATCHES // (2 * length))
+    edges = np.zeros(length + 1, np.int64)
     for match in range(count):
-        edges[found[match, _START] + 1] += 1
-    for word in range(len(reference)):
+        edges[rows[match, _START] + 1] += 1
+    for word in range(length):
         edges[word + 1] += edges[word]
     following = edges.copy()
     matches = np.empty((count, 5), np.int32)
     for match in range(count):
-        start = found[match, _START]
+        start = rows[match, _START]
         for column in range(5):
-            matches[following[start], column] = found[match, column]
+            matches[following[start], column] = rows[match, column]
         following[start] += 1
     return matches, edges
 
 
 @compiled
-def _find(
-    test: NDArray[np.int32],
-    reference: NDArray[np.int32],
-    test_spans: NDArray[np.uint64],
-    reference_spans: NDArray[np.uint64],
-    table: SpanTable,
-    words: Words,
-    paraphrases: Paraphrases,
-    reach: int,
-    found: NDArray[np.int32],
-) -> tuple[NDArray[np.int32], int]:
+def _find(pair: Pair, words: Words, paraphrases: Paraphrases, reach: int, rows: Ints) -> tuple[Ints, int]:
     """The matches at most `reach` words from the diagonal, stage by stage; too many of them end it early."""
-    keys, stems, edges, sets, bits, _ = words
+    test, reference = pair.test, pair.reference
+    keys, stems, bits = words.keys, words.stems, words.bits
     count = 0
     same = len(test) == len(reference)
     for at in range(len(reference)):
@@ -158,7 +152,7 @@ def _find(
             elif not same:  # a caption matches itself word by word: nothing else is tried
                 if stems[other] == stems[word]:
                     way |= 2
-                if bits[other] & bits[word] and _share(sets, edges, other, word):
+                if bits[other] & bits[word] and _share(words, other, word):
                     way |= 4
             ways[other_start] = way
             every |= way
@@ -166,17 +160,17 @@ def _find(
             if every >> stage & 1:
                 for other_start in range(nearest, farthest):
                     if ways[other_start] >> stage & 1:
-                        found = _added(found, count, start, 1, other_start, 1, stage)
+                        rows = _added(rows, count, start, 1, other_start, 1, stage)
                         count += 1
         if count > _MOST_MATCHES:
-            return found, count
+            return rows, count
     if same:
-        return found, count
+        return rows, count
     for backwards in range(2):  # a phrase of the reference and its paraphrase in the hypothesis, then the other way
         if backwards:
-            from_spans, to_spans, (slots, following) = test_spans, reference_spans, _span_table(reference_spans)
+            from_spans, to_spans, table = pair.test_spans, pair.reference_spans, _span_table(pair.reference_spans)
         else:
-            from_spans, to_spans, (slots, following) = reference_spans, test_spans, table
+            from_spans, to_spans, table = pair.reference_spans, pair.test_spans, pair.table
         longest = to_spans.shape[1]
         for start in range(len(from_spans)):
             for length in range(1, longest + 1):
@@ -184,33 +178,29 @@ def _find(
                     break
                 begin, end = _paraphrases_of(from_spans[start, length - 1], paraphrases)
                 for paraphrase in range(begin, end):
-                    span = slots[_slot(slots, to_spans, paraphrases[4][paraphrase])]
+                    span = table.slots[_slot(table.slots, to_spans, paraphrases.paraphrases[paraphrase])]
                     while span != _NOTHING:
                         to_start, to_length = span // longest, span % longest + 1
                         if abs(to_start - start) <= reach:
                             if backwards:
-                                found = _added(found, count, to_start, to_length, start, length, 3)
+                                rows = _added(rows, count, to_start, to_length, start, length, 3)
                             else:
-                                found = _added(found, count, start, length, to_start, to_length, 3)
+                                rows = _added(rows, count, start, length, to_start, to_length, 3)
                             count += 1
-                        span = following[span]
+                        span = table.following[span]
             if count > _MOST_MATCHES:
-                return found, count
-    return found, count
+                return rows, count
+    return rows, count
 
 
 @compiled
-def _added(
-    found: NDArray[np.int32], count: int, start: int, length: int, other_start: int, other_length: int, stage: int
-) -> NDArray[np.int32]:
-    if count == len(found):
-        found = _doubled(found)
-    found[count, _START] = start
-    found[count, _LENGTH] = length
-    found[count, _OTHER_START] = other_start
-    found[count, _OTHER_LENGTH] = other_length
-    found[count, _STAGE] = stage
-    return found
+def _added(rows: Ints, count: int, start: int, length: int, other_start: int, other_length: int, stage: int) -> Ints:
+    if count == len(rows):
+        rows = _doubled(rows)
+    rows[count, _START], rows[count, _LENGTH] = start, length
+    rows[count, _OTHER_START], rows[count, _OTHER_LENGTH] = other_start, other_length
+    rows[count, _STAGE] = stage
+    return rows
 
 
 @compiled
@@ -224,8 +214,9 @@ def _doubled(rows: NDArray[Number]) -> NDArray[Number]:
 
 
 @compiled
-def _share(sets: NDArray[np.int64], edges: NDArray[np.int64], one: int, other: int) -> bool:
+def _share(words: Words, one: int, other: int) -> bool:
     """Whether two words have a synonym set in common; the sets of each are sorted."""
+    sets, edges = words.sets, words.edges
     left, right = edges[one], edges[other]
     while left < edges[one + 1] and right < edges[other + 1]:
         if sets[left] == sets[right]:
@@ -238,7 +229,7 @@ def _share(sets: NDArray[np.int64], edges: NDArray[np.int64], one: int, other: i
 
 
 @compiled
-def _span_table(spans: NDArray[np.uint64]) -> SpanTable:
+def _span_table(spans: Phrases) -> Table:
     """Where the phrases of a caption are, by their numbers: equal ones are linked in their order."""
     longest = spans.shape[1]
     size = 2
@@ -251,11 +242,11 @@ def _span_table(spans: NDArray[np.uint64]) -> SpanTable:
             slot = _slot(slots, spans, spans[start, length])
             following[start * longest + length] = slots[slot]
             slots[slot] = start * longest + length
-    return slots, following
+    return Table(slots, following)
 
 
 @compiled
-def _slot(slots: NDArray[np.int64], spans: NDArray[np.uint64], phrase: np.uint64) -> np.int64:
+def _slot(slots: Longs, spans: Phrases, phrase: np.uint64) -> np.int64:
     """The slot of a phrase, or the empty one where it would go."""
     longest = spans.shape[1]
     slot = np.int64(phrase & np.uint64(len(slots) - 1))
@@ -266,16 +257,15 @@ def _slot(slots: NDArray[np.int64], spans: NDArray[np.uint64], phrase: np.uint64
 
 @compiled
 def _paraphrases_of(phrase: np.uint64, paraphrases: Paraphrases) -> tuple[int, int]:
-    phrases, shift, buckets, edges, _ = paraphrases
-    bucket = np.int64(phrase >> np.uint64(shift))
-    for row in range(buckets[bucket], buckets[bucket + 1]):
-        if phrases[row] == phrase:
-            return edges[row], edges[row + 1]
+    bucket = np.int64(phrase >> np.uint64(paraphrases.shift))
+    for row in range(paraphrases.buckets[bucket], paraphrases.buckets[bucket + 1]):
+        if paraphrases.phrases[row] == phrase:
+            return paraphrases.edges[row], paraphrases.edges[row + 1]
     return 0, 0
 
 
 @compiled
-def _search(test_length: int, matches: NDArray[np.int32], edges: NDArray[np.int64]) -> NDArray[np.int64]:
+def _search(test_length: int, matches: Ints, edges: Longs) -> Longs:
     """The chosen match (its row) at each word of the reference where one begins.
 
     Word by word through the reference, keeping the 40 best choices: most matched words, then fewest chunks, then the
@@ -353,7 +343,7 @@ def _search(test_length: int, matches: NDArray[np.int32], edges: NDArray[np.int6
 
 
 @compiled
-def _settled(test_length: int, matches: NDArray[np.int32], edges: NDArray[np.int64]) -> NDArray[np.int64]:
+def _settled(test_length: int, matches: Ints, edges: Longs) -> Longs:
     """At each word of the reference the match that begins there, if it is the only one to want any of its words."""
     length = len(edges) - 1
     wanted, other_wanted = np.zeros(length, np.int64), np.zeros(test_length, np.int64)
@@ -382,7 +372,7 @@ def _gain(stage: int, length: int, other_length: int) -> int:
 
 
 @compiled
-def _taken(used: NDArray[np.uint64], choice: int, start: int, length: int) -> bool:
+def _taken(used: Phrases, choice: int, start: int, length: int) -> bool:
     taken = False
     for at in range(start, start + length):
         taken = taken or bool(used[choice, at // 64] >> np.uint64(at % 64) & np.uint64(1))
@@ -390,12 +380,7 @@ def _taken(used: NDArray[np.uint64], choice: int, start: int, length: int) -> bo
 
 
 @compiled
-def _rank(
-    candidates: NDArray[np.int64],
-    order: NDArray[np.int64],
-    ranked: int,
-    new: tuple[int, ...],
-) -> int:
+def _rank(candidates: Longs, order: Longs, ranked: int, new: tuple[int, ...]) -> int:
     """Put a candidate in its place among the 40 best so far, behind its equals; gives how many there are now."""
     place = ranked
     while place > 0:
@@ -424,14 +409,8 @@ def _rank(
 
 
 @compiled
-def _count(
-    test: NDArray[np.int32],
-    reference: NDArray[np.int32],
-    function: NDArray[np.bool_],
-    matches: NDArray[np.int32],
-    chosen: NDArray[np.int64],
-    out: NDArray[np.float64],
-) -> None:
+def _count(test: Ints, reference: Ints, function: NDArray[np.bool_], matches: Ints, chosen: Longs,
+           out: NDArray[np.float64]) -> None:  # fmt: skip
     """The statistics of an alignment, in the order that STATISTICS describes."""
     out[0], out[1] = len(test), len(reference)
     for at in range(len(test)):

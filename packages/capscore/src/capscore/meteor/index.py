@@ -28,7 +28,6 @@ from capscore import system
 from capscore.compiled import compiled
 from capscore.errors import UserError
 from capscore.files import replace
-from capscore.meteor.words import read_prefixes
 from capscore.progress import Progress
 
 _FNV_START = np.uint64(0xCBF29CE484222325)
@@ -197,6 +196,12 @@ def small_lists(folder: Path) -> tuple[frozenset[str], dict[str, bool]]:
     """The function words, and the abbreviations that keep their dot."""
     with _opened(folder) as jar:
         return frozenset(_text(jar, _FUNCTION_WORDS).splitlines()), read_prefixes(_text(jar, _PREFIXES))
+
+
+def read_prefixes(text: str) -> dict[str, bool]:
+    """The list of abbreviations in the format of Moses: one a line, remarks after #."""
+    lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    return {line[0]: line[1:2] == ["#NUMERIC_ONLY#"] for line in lines}
 
 
 def base_forms(word: str) -> Iterator[str]:

@@ -173,10 +173,6 @@ AUXILIARY_AT_END = re.compile(r"(?:['\x92\u2019]|&apos;)\w+\Z", re.IGNORECASE)
 NOT_AT_END = re.compile(r"n(?:['\x92\u2019`\x91\u2018\u201b]|&apos;)t\Z", re.IGNORECASE)
 
 
-def unchanged(text: str) -> str:
-    return text
-
-
 def without_soft_hyphens(text: str) -> str:
     return text.replace("\u00ad", "") or "-"
 
@@ -198,18 +194,6 @@ def with_blanks_kept(text: str) -> str:
     return text.translate(BLANK_KEPT)
 
 
-def phone_number(text: str) -> str:
-    return with_named_brackets(with_blanks_kept(text))
-
-
-def dash(text: str) -> str:
-    return "--" if 3 <= len(text) <= 4 else text
-
-
-def nothing(text: str) -> str:
-    return ""
-
-
 def always(token: str) -> Callable[[str], str]:
     return lambda text: token
 
@@ -218,28 +202,9 @@ def all_but_last(count: int) -> Callable[[str], int]:
     return lambda text: len(text) - count
 
 
-def first_only(text: str) -> int:
-    return 1
-
-
-def whole(text: str) -> int:
-    return len(text)
-
-
-def before_auxiliary(text: str) -> int:
-    found = AUXILIARY_AT_END.search(text)
-    assert found is not None
-    return found.start()
-
-
-def before_not(text: str) -> int:
-    found = NOT_AT_END.search(text)
-    assert found is not None
-    return found.start()
-
-
-def after_full_stop(text: str) -> int:
-    return text.index(".") + 1
+def before(ending: re.Pattern[str]) -> Callable[[str], int]:
+    """The characters before an ending that the rule's pattern has made sure of."""
+    return lambda text: len(text) - len(ending.search(text)[0])  # type: ignore[index]
 
 
 @dataclass(frozen=True)
@@ -247,8 +212,8 @@ class Rule:
     """A pattern, how many of the matched characters the token takes (the rest is only looked at), and its spelling."""
 
     pattern: str
-    spelling: Callable[[str], str] = unchanged
-    length: Callable[[str], int] = whole
+    spelling: Callable[[str], str] = str
+    length: Callable[[str], int] = len
 
 
 RULES = (
@@ -258,8 +223,8 @@ RULES = (
     Rule("{tag}", with_blanks_kept),
     Rule("&(MD|mdash|ndash);|[\u0096\u0097\u2013-\u2015]", always("--")),
     Rule("&(HT|TL|UR|LR|QC|QL|QR|odq|cdq|#[0-9]+);"),
-    Rule("{word}{auxiliary}", without_soft_hyphens, before_auxiliary),
-    Rule("{before_not}{not}", without_soft_hyphens, before_not),
+    Rule("{word}{auxiliary}", without_soft_hyphens, before(AUXILIARY_AT_END)),
+    Rule("{before_not}{not}", without_soft_hyphens, before(NOT_AT_END)),
     Rule("{word}", without_soft_hyphens),
     Rule("{with_apostrophe}"),
     Rule("y{apostrophe}{letter}", length=all_but_last(1)),
@@ -273,18 +238,18 @@ RULES = (
     Rule("{fraction}", with_blanks_kept),
     *(Rule(sign, always(name)) for sign, name in FRACTIONS.items()),
     Rule("[\u2155-\u215e]"),
-    Rule("{before_a_number}{gap}?{digit}", length=after_full_stop),
+    Rule("{before_a_number}{gap}?{digit}", length=lambda text: text.index(".") + 1),
     Rule("{may_end_a_sentence}[^][^]", length=all_but_last(2)),
     Rule("{may_end_a_sentence}|{ends_no_sentence}"),
     # "Henry I. The king": a lone letter is taken for an initial unless a sentence begins behind it, or the caption ends
-    Rule("[A-Za-z]\\.({gap}+{starts_a_sentence}{gap}|{blank}*\n)", length=first_only),
+    Rule("[A-Za-z]\\.({gap}+{starts_a_sentence}{gap}|{blank}*\n)", length=lambda text: 1),
     Rule(r"{letter_or_acronym}\."),
     Rule("{letter_or_acronym}{gap}", length=all_but_last(1)),
     Rule(r"{word}\.{inner}", without_soft_hyphens, all_but_last(1)),
     Rule(r"{initials_joined}\.{inner}", with_plain_ampersand, all_but_last(1)),
     Rule(r"{hyphenated}\.{inner}", without_soft_hyphens, all_but_last(1)),
     Rule(r"{thing}\.{inner}", length=all_but_last(1)),
-    Rule("{phone}", phone_number),
+    Rule("{phone}", lambda text: with_named_brackets(with_blanks_kept(text))),
     Rule('("|&quot;)[A-Za-z0-9$]', with_plain_quotes, all_but_last(1)),
     Rule("'[A-Za-z][^ \t\n\r\u00a0]", always("`"), all_but_last(2)),
     Rule("{apostrophe}[0-9]{2}{gap}", length=all_but_last(1)),
@@ -299,12 +264,12 @@ RULES = (
     Rule("&amp;|{initials_joined}|s(&|&amp;)(ls|p\\-500)|\\-[lrLR](r|s|c)b\\-", with_plain_ampersand),
     Rule("{hyphenated}", without_soft_hyphens),
     Rule("{thing}"),
-    Rule(r"\-+", dash),
+    Rule(r"\-+", lambda text: "--" if 3 <= len(text) <= 4 else text),
     Rule(r"\*+|(\\\*){1,3}"),
     Rule("{quote}{1,2}|\"|''?|&apos;|&quot;|{auxiliary}|{not}", with_plain_quotes),
     *(Rule(sign, always(name)) for sign, name in CURRENCIES.items()),
     Rule("[\u00a5\u060b\u0e3f\u20a4\uffe0\uffe1\uffe5\uffe6]"),
     Rule(r"[A-Z]*\$|#+|@+|_+|[!?]+|<<|>>|[cCfF]#|[cC]\+\+|[+&~^|\\=.,:;/]|{sign}"),
-    Rule("{blank}+|&nbsp;", nothing),
-    Rule("[^]", nothing),
+    Rule("{blank}+|&nbsp;", always("")),
+    Rule("[^]", always("")),
 )
