@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 
 
 class SharedError(UserError):
-    """What all processes end with at once; the first one says it."""
+    """The error that all processes end with at once; the first one prints it."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class ProcessGroup:
     # --- small things, as JSON ----------------------------------------------------------------------------------------
 
     def gather(self, value: Any) -> list[Any]:
-        """What every process gives here, by rank."""
+        """The values that the processes give here, by rank."""
         return [value] if self.size == 1 else self._exchange({"value": value})
 
     def _exchange(self, message: dict[str, Any]) -> list[Any]:
@@ -151,7 +151,7 @@ class ProcessGroup:
         return total.tolist()
 
     def any(self, *flags: bool) -> list[bool]:
-        """Which of the flags some process has raised."""
+        """For each flag, whether some process has raised it."""
         return [count > 0 for count in self.sum([float(flag) for flag in flags])]
 
     def join(self, rows: Tensor) -> Tensor:
@@ -167,14 +167,14 @@ class ProcessGroup:
         if self.size == 1:
             return
         for bucket in _buckets(p for p in model.parameters() if p.requires_grad):
-            had = bucket[0].new_tensor([p.grad is not None for p in bucket])
+            has_gradient = bucket[0].new_tensor([p.grad is not None for p in bucket])
             for p in bucket:
                 p.grad = torch.zeros_like(p) if p.grad is None else p.grad
-            flat = torch.cat([had, *(p.grad.flatten() for p in bucket if p.grad is not None)])
+            flat = torch.cat([has_gradient, *(p.grad.flatten() for p in bucket if p.grad is not None)])
             with _listening():
                 dist.all_reduce(flat)
-            had, *sums = flat.split_with_sizes([len(bucket), *(p.numel() for p in bucket)])
-            for p, count, gradient in zip(bucket, had.tolist(), sums, strict=True):
+            counts, *sums = flat.split_with_sizes([len(bucket), *(p.numel() for p in bucket)])
+            for p, count, gradient in zip(bucket, counts.tolist(), sums, strict=True):
                 p.grad = p.grad.copy_(gradient.view_as(p)) if count and p.grad is not None else None
 
     @torch.no_grad()
@@ -204,8 +204,7 @@ class _Joined(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        own = gradients[0].split_with_sizes(ctx.counts)[ctx.rank]
-        return ctx.size * own, None
+        return ctx.size * gradients[0].split_with_sizes(ctx.counts)[ctx.rank], None
 
 
 def _of_all(flat: Tensor, group: dist.ProcessGroup | None = None) -> list[Tensor]:

@@ -20,16 +20,16 @@ loaded: list[str] = []  # what `--plugin` named, for processes that are started 
 
 
 def defined(module: str, name: str) -> object:
-    """What a module defines; one sentence where it does not."""
+    """An object that a module defines; one sentence where it does not."""
     try:
-        found = import_module(module)
+        imported = import_module(module)
     except ModuleNotFoundError as error:
         if error.name != module:
             raise
         raise UserError(f"{place(module)}: there is no such module.") from None
-    if not hasattr(found, name):
+    if not hasattr(imported, name):
         raise UserError(f"{place(module)}: defines no {name}.")
-    return getattr(found, name)
+    return getattr(imported, name)
 
 
 def place(module: str) -> str:
@@ -86,9 +86,9 @@ def load(name: str) -> None:
         spec = util.spec_from_file_location(module, file)
         if spec is None or spec.loader is None or not file.is_file():
             raise UserError(f"{OPTION} {name}: there is no such file.")
-        sys.modules[module] = made = util.module_from_spec(spec)
+        sys.modules[module] = plugin = util.module_from_spec(spec)
         with importing_now(name):
-            spec.loader.exec_module(made)
+            spec.loader.exec_module(plugin)
     except UserError:
         sys.modules.pop(f"tellapart_plugin_{Path(name).stem}", None)
         raise

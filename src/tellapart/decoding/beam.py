@@ -109,12 +109,12 @@ def beam_search(
                 prefix = torch.from_numpy(live[group].tokens[:, :, : length - 1]).to(device)
                 ranked = rescore(prefix, total, torch.from_numpy(photos).to(device))
             own_rows = rows[:, min(group, rows.shape[1] - 1)]
-            found = live[group].continuations(total, ranked, taken, own_rows, at=length - 1, count=2 * width)
-            ends = found.tokens[:, :, length - 1] == rules.eos  # (A, 2*width)
+            longer = live[group].continuations(total, ranked, taken, own_rows, at=length - 1, count=2 * width)
+            ends = longer.tokens[:, :, length - 1] == rules.eos  # (A, 2*width)
             finished = ends | (length == max_words)
-            bank.add(photos, found.first(width), finished[:, :width], divisor=length**length_penalty)
+            bank.add(photos, longer.first(width), finished[:, :width], divisor=length**length_penalty)
             # A hypothesis has one ending, so of 2*width continuations at least `width` go on (or as many as there are).
-            live[group] = found.without(ends).first(width)
+            live[group] = longer.without(ends).first(width)
             if taken is not None:
                 word = torch.from_numpy(live[group].tokens[:, :, length - 1].copy()).to(device)
                 alive = torch.from_numpy(np.isfinite(live[group].logp)).to(device)
@@ -124,18 +124,18 @@ def beam_search(
 
         furthest = max_words if length_penalty > 0 else length + 1  # the length at which a given log p scores best
         done = np.ones(len(photos), dtype=bool)  # (A,)
-        for one, bank in zip(live, banks, strict=True):  # log p can only fall, and no score is above it
-            done &= one.logp.max(axis=1) / furthest**length_penalty <= bank.score[photos, -1]
+        for beams, bank in zip(live, banks, strict=True):  # log p can only fall, and no score is above it
+            done &= beams.logp.max(axis=1) / furthest**length_penalty <= bank.score[photos, -1]
         count = int(done.sum())
         if count == len(photos):
             break
         if 4 * count >= len(photos):  # a quarter or more each time: all copies of the memory together are below 3
             keep = np.flatnonzero(~done)
-            photos, live = photos[keep], [one.of(keep) for one in live]
+            photos, live = photos[keep], [beams.of(keep) for beams in live]
             memory = select(memory, torch.from_numpy(keep).to(device))
-        tokens = np.concatenate([one.tokens[:, :, :length] for one in live], axis=1)  # (A, beam, length)
+        tokens = np.concatenate([beams.tokens[:, :, :length] for beams in live], axis=1)  # (A, beam, length)
         prefix = torch.from_numpy(tokens.reshape(-1, length)).to(device)
-        row = torch.from_numpy(np.concatenate([one.row for one in live], axis=1).ravel()).to(device)
+        row = torch.from_numpy(np.concatenate([beams.row for beams in live], axis=1).ravel()).to(device)
         logits, state = captioner.step(prefix[:, -1], select(state, row), memory)
         logp = constraints.rule_out_(log_probabilities(logits), prefix)
     return _Bank.joined(banks, n_best).hypotheses(rules.eos, device)
@@ -182,7 +182,7 @@ class _Beam:
         return _Beam(tokens, likely, best, rows[photo, parent])
 
     def without(self, gone: NDArray[np.bool_]) -> _Beam:
-        """Those where `gone` (A, H) is True moved behind the others, as if they had never been."""
+        """The same with those where `gone` (A, H) is True moved behind the others, as if they had never been."""
         if not gone.any():
             return self
         order = np.arange(len(gone))[:, None], gone.argsort(axis=1, kind="stable")
@@ -211,18 +211,18 @@ class _Bank:
         nothing = np.full((len(live.logp), n_best), -np.inf, dtype=live.logp.dtype)
         return cls(live.tokens.repeat(n_best, axis=1), nothing, nothing.copy())
 
-    def add(self, photos: NDArray[np.int64], found: _Beam, finished: NDArray[np.bool_], *, divisor: float) -> None:
-        """Put in those of `found` (A, H) that are `finished`, where they are better than what is there."""
+    def add(self, photos: NDArray[np.int64], beam: _Beam, finished: NDArray[np.bool_], *, divisor: float) -> None:
+        """Put in those of `beam` (A, H) that are `finished`, where they are better than what is there."""
         some = finished.any(axis=1)
         if not some.any():
             return
-        photos, found, finished = photos[some], found.of(np.flatnonzero(some)), finished[some]
-        offered = np.where(finished, found.score / divisor, -np.inf).astype(self.score.dtype, copy=False)
+        photos, beam, finished = photos[some], beam.of(np.flatnonzero(some)), finished[some]
+        offered = np.where(finished, beam.score / divisor, -np.inf).astype(self.score.dtype, copy=False)
         score = np.concatenate([self.score[photos], offered], axis=1)
         order = np.arange(len(photos))[:, None], (-score).argsort(axis=1, kind="stable")[:, : self.score.shape[1]]
         self.score[photos] = score[order]
-        self.logp[photos] = np.concatenate([self.logp[photos], found.logp], axis=1)[order]
-        self.tokens[photos] = np.concatenate([self.tokens[photos], found.tokens], axis=1)[order]
+        self.logp[photos] = np.concatenate([self.logp[photos], beam.logp], axis=1)[order]
+        self.tokens[photos] = np.concatenate([self.tokens[photos], beam.tokens], axis=1)[order]
 
     @classmethod
     def joined(cls, banks: list[_Bank], n_best: int) -> _Bank:

@@ -15,7 +15,7 @@ from tellapart.data.tokenizers import Tokenizer
 
 @dataclass(frozen=True)
 class Search:
-    """How captions are decoded.
+    """Settings of decoding.
 
     Example:
         >>> captioner = tellapart.load()
@@ -34,12 +34,12 @@ class Search:
 
     @property
     def width(self) -> int:
-        """Of the beam: at least `n_best`, and the same for all groups."""
+        """Width of the beam: at least `n_best`, and the same for all groups."""
         least = max(self.beam, self.n_best)
         return least + -least % self.groups
 
     def __str__(self) -> str:
-        """What captions depend on.  Settings that are as ever go without saying: those of later versions can join."""
+        """Settings that captions depend on, but for those with their default: new ones can join."""
         values = [(field.name, getattr(self, field.name), field.default) for field in fields(self)]
         return " ".join(f"{name}={value}" for name, value, usual in values if name == "beam" or value != usual)
 
@@ -87,14 +87,14 @@ class Rules:
         return cls(*special, banned, max_words, min_words, no_repeat, length_penalty)
 
     def on(self, device: torch.device) -> Constraints:
-        """What they rule out, where the captioner is."""
+        """The same as tensors, where the captioner is."""
         banned = torch.tensor(sorted(set(self.banned)), dtype=torch.long, device=device)
         return Constraints(banned, self.eos, self.min_words, self.no_repeat)
 
 
 @dataclass(frozen=True)
 class Constraints:
-    """Which words may come next: see `Rules`."""
+    """Rules as tensors: they say which words may come next."""
 
     banned: Tensor  # (W,) word ids
     eos: int
@@ -123,6 +123,6 @@ class Constraints:
         begun = prefix[:, length - self.no_repeat + 1 :]  # (N, no_repeat - 1) what the next word would complete
         same = (sequences[:, :, :-1] == begun[:, None]).all(2)  # (N, S)
         words = sequences[:, :, -1].where(same, self.eos)  # EOS, which is exempt, stands for none
-        found = torch.zeros(len(prefix), vocab_size, dtype=torch.bool, device=prefix.device).scatter_(1, words, True)
-        found[:, self.eos] = False
-        return found
+        repeated = torch.zeros(len(prefix), vocab_size, dtype=torch.bool, device=prefix.device).scatter_(1, words, True)
+        repeated[:, self.eos] = False
+        return repeated

@@ -1,4 +1,4 @@
-"""How probable are given captions?  `score` by teacher forcing: the whole caption in one pass, no word-by-word loop.
+"""Log-probabilities of given captions.  `score` takes a whole caption in one pass, by teacher forcing.
 
 `log_probabilities_of_pairs` gives log p(caption | photo) of all pairs, which self-retrieval ranks by.  Captions form a
 tree, whose nodes are the distinct ways in which they begin.  It is walked level by level, with one step of the
@@ -44,7 +44,7 @@ def log_probabilities(logits: Tensor) -> Tensor:
 
 
 def caption_mask(tokens: Tensor, eos: int) -> Tensor:
-    """Which tokens belong to the caption: True up to and including the first EOS.  tokens (..., T) -> (..., T).
+    """The tokens that belong to the caption: True up to and including the first EOS.  tokens (..., T) -> (..., T).
 
     A caption without EOS was cut at its last token, so all of it counts.
     """
@@ -132,7 +132,7 @@ def log_probabilities_of_pairs(
 
 
 def _affordable_rows(captioner: Captioner, memory: Any, bos: int, *, longest: int) -> int:
-    """How many rows a step may have.  A first step tells the size of a state, which may grow with every word."""
+    """The rows that a step may have.  A first step tells the size of a state, which may grow with every word."""
     first = select(memory, torch.zeros_like(opening(memory, bos)[:1]))
     logits, state = captioner.step(opening(first, bos), captioner.start(first), first)
     # A state exists three times when the next one is made of a selection of its rows, logits beside their log softmax.

@@ -1,4 +1,4 @@
-"""Which part of a photo each word of a caption rests on: measured by hiding, and read from attention.
+"""The part of a photo that each word of a caption rests on: measured by hiding, and read from attention.
 
 By hiding (`needed`): windows of the photo are taken away one after another, and what a word's log p loses by it is how
 much the word needs to see there.  This takes only the captioner's protocol, so that it tells the same of a captioner
@@ -36,7 +36,7 @@ def windows_a_side(side: int) -> int:
 
 @torch.inference_mode()
 def needed(captioner: Captioner, inputs: Inputs, tokens: Tensor, *, side: int, bos: int) -> Tensor:
-    """What each word of a caption loses where the photo is hidden, 0 where it loses nothing.
+    """The log p that each word of a caption loses where the photo is hidden, 0 where it loses nothing.
 
     inputs            of one photo; its regions (1, R, D) are a square grid, R = side * side > 1, row by row.  Other
                       streams stay as they are
@@ -65,7 +65,7 @@ _SOFTMAX = (torch.softmax, Tensor.softmax, F.softmax)
 
 
 class WordAttention(NamedTuple):
-    """What a word attended to before it was chosen, each time that it did, in order: (heads, R), (heads, A)"""
+    """Weights (heads, R) and (heads, A), each time that a word attended before it was chosen, in order."""
 
     regions: list[Tensor]
     attributes: list[Tensor]

@@ -1,4 +1,4 @@
-"""What the lines of each table promise, as checks that the tests run on ours, and `tellapart check` on plugins."""
+"""Promises of the lines of each table, as checks that the tests run on ours, and `tellapart check` on plugins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What captioners promise (`captioners.Captioner`), at a tiny size.
+"""Promises of captioners (`captioners.Captioner`), at a tiny size.
 
 B photos, K captions of each, T words, V vocabulary, R rows of a stream.
 """
@@ -32,14 +32,13 @@ def tiny(name: str, vocab_size: int = V, seed: int = 0, **settings: Any) -> Any:
     """A captioner of the table, with fresh weights and without dropout."""
     torch.manual_seed(seed)
     _, config = CAPTIONERS[name].load()
-    known = {field.name for field in fields(config)}
-    still = {"dropout": 0.0} if "dropout" in known else {}
+    still = {"dropout": 0.0} if "dropout" in {field.name for field in fields(config)} else {}
     settings = getattr(import_module(CAPTIONERS[name].module), "TINY", {}) | still | settings
     return models.build_captioner(name, settings, vocab_size=vocab_size, feature_sizes=sizes_of(name)).eval()
 
 
 def sizes_of(name: str) -> dict[str, int]:
-    """Of the streams that a captioner takes."""
+    """Sizes of the streams that a captioner takes."""
     return {stream: SIZES[stream] for stream in models.streams_of(name)}
 
 
@@ -154,9 +153,9 @@ class CaptionerCase(Case):
         """No word sees a later one, and each sees the earlier ones."""
         changed = self.tokens.clone()
         changed[:, 3:] = (changed[:, 3:] + 1) % V
-        before, after = self._logits(), self._logits(changed)
-        _same(after[:, :3], before[:, :3])
-        assert not torch.allclose(before[:, 3:], after[:, 3:])
+        logits, others = self._logits(), self._logits(changed)
+        _same(others[:, :3], logits[:, :3])
+        assert not torch.allclose(logits[:, 3:], others[:, 3:])
 
     def padding_of_captions_is_left_out(self) -> None:
         """`forward` with a mask gives the logits of the words that it marks."""
@@ -205,15 +204,15 @@ class CaptionerCase(Case):
 
     def greedy_says_the_likeliest(self) -> None:
         """Greedy decoding says the likeliest word again and again."""
-        said = greedy(self.captioner, self.captioner.encode(self.photos), rules=_rules())
-        assert not torch.isin(said.tokens[said.mask], torch.tensor(list(WORDS.banned_ids))).any()
+        captions = greedy(self.captioner, self.captioner.encode(self.photos), rules=_rules())
+        assert not torch.isin(captions.tokens[captions.mask], torch.tensor(list(WORDS.banned_ids))).any()
         for row in range(B):
             words = [WORDS.bos]
-            for _ in range(int(said.mask[row].sum())):
+            for _ in range(int(captions.mask[row].sum())):
                 logits = self._logits(torch.tensor([words]), self.photos.select([row]))[0, -1].detach().clone()
                 logits[list(WORDS.banned_ids)] = -torch.inf
                 words.append(int(logits.argmax()))
-            assert words[1:] == said.tokens[row][said.mask[row]].tolist()
+            assert words[1:] == captions.tokens[row][captions.mask[row]].tolist()
 
     def samples_have_their_log_p(self) -> None:
         """Samples come with their log-probability."""

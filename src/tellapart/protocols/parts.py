@@ -1,4 +1,4 @@
-"""What encoders, rewards, measures and readers promise.
+"""Promises of encoders, rewards, measures and readers.
 
 N captions, W words.
 """
@@ -130,7 +130,7 @@ class EncoderCase(Case):
 
 
 def pool(held: ExitStack) -> Pool:
-    """Of some photos of the album, kept by `held`."""
+    """A pool of some photos of the album, kept by `held`."""
     data = examples.read(album.HERE / "album.json")
     folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
     few = folder / "photos.json"

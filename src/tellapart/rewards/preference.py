@@ -1,4 +1,4 @@
-"""What people prefer, learned from what they decided about captions, and as a reward.
+"""Preferences of people, learned from what they decided about captions, and as a reward.
 
 A logistic model of preference (Bradley & Terry, 1952).  The appeal of a caption is
 
@@ -22,7 +22,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,7 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class Decision:
-    """What a person decided about captions of a photo: one is better than another, or good or bad by itself."""
+    """A person's decision about captions of a photo: one is better than another, or good or bad by itself."""
 
     photo: str
     better: str = ""  # empty: a caption was rejected
@@ -115,13 +115,15 @@ def learn(decisions: Sequence[Decision], *, seed: int = 0) -> Preference | None:
         return None
     weights = _fit(x, alone, y, _PENALTIES[best])
     words = _vocabulary(decisions)
-    found = Preference(dict(zip(words, weights[: len(words)].tolist(), strict=True)), float(weights[len(words)]), 0.0)
-    liked = float(np.mean([found.appeal(one.better) for one in decisions if one.better] or [0.0]))
-    return Preference(found.weights, found.length, liked, float((losses[best] < math.log(2)).mean()))
+    learned = Preference(dict(zip(words, weights[:-2].tolist(), strict=True)), float(weights[-2]), liked=0.0)
+    liked = float(np.mean([learned.appeal(each.better) for each in decisions if each.better] or [0.0]))
+    return replace(learned, liked=liked, predicted=float((losses[best] < math.log(2)).mean()))
 
 
 def _vocabulary(decisions: Sequence[Decision]) -> list[str]:
-    counts = Counter(word for one in decisions for text in (one.better, one.worse) for word in set(split_words(text)))
+    counts = Counter(
+        word for each in decisions for text in (each.better, each.worse) for word in set(split_words(text))
+    )
     return [word for word, count in counts.most_common(_WORDS) if count > 1]
 
 
@@ -137,12 +139,10 @@ def _examples(decisions: Sequence[Decision]) -> tuple[Tensor, Tensor, Tensor]:
         return row
 
     rows = []
-    for one in decisions:
-        if not one.better and not one.worse:
-            raise ValueError("a decision is about a caption")
-        rows.append(features(one.better) - features(one.worse) if one.better else features(one.worse))
-    alone = torch.tensor([float(not (one.better and one.worse)) for one in decisions], dtype=torch.double)
-    y = torch.tensor([float(bool(one.better)) for one in decisions], dtype=torch.double)
+    for each in decisions:
+        rows.append(features(each.better) - features(each.worse) if each.better else features(each.worse))
+    alone = torch.tensor([float(not (each.better and each.worse)) for each in decisions], dtype=torch.double)
+    y = torch.tensor([float(bool(each.better)) for each in decisions], dtype=torch.double)
     return torch.from_numpy(np.stack(rows)), alone, y
 
 
@@ -165,13 +165,14 @@ def _loss(weights: Tensor, x: Tensor, alone: Tensor, y: Tensor) -> Tensor:
 def _fit(x: Tensor, alone: Tensor, y: Tensor, penalty: float) -> Tensor:
     """The weights of the least penalised loss, which is convex; with an infinite penalty only the tendency."""
     weights = torch.zeros(x.shape[1] + 1, dtype=torch.double, requires_grad=True)
-    given = torch.zeros_like(x) if math.isinf(penalty) else x
+    if math.isinf(penalty):
+        x, penalty = torch.zeros_like(x), 0.0
     search = torch.optim.LBFGS([weights], max_iter=200, tolerance_grad=1e-6, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         search.zero_grad()
-        ridge = (0.0 if math.isinf(penalty) else penalty) * (weights[:-1] ** 2).sum() / 2 + 1e-3 * weights[-1] ** 2
-        loss = _loss(weights, given, alone, y).sum() + ridge
+        ridge = penalty * (weights[:-1] ** 2).sum() / 2 + 1e-3 * weights[-1] ** 2
+        loss = _loss(weights, x, alone, y).sum() + ridge
         loss.backward()  # type: ignore[no-untyped-call]
         return loss
 

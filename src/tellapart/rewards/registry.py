@@ -53,7 +53,7 @@ Needs = Callable[[RewardsConfig], set[Need]]
 
 
 def asks(*needs: Need, look_alikes: Callable[[RewardsConfig], bool] = lambda config: False) -> Needs:
-    """What a reward needs; look-alikes also where that is true of the recipe."""
+    """The needs of a reward; look-alikes also where that is true of the recipe."""
     return lambda config: {*needs, "look_alikes"} if look_alikes(config) else {*needs}
 
 
@@ -71,7 +71,7 @@ class RewardEntry:
 
 
 def needs_of(config: RewardsConfig) -> set[Need]:
-    """What the rewards of a recipe ask for.  Look-alikes are found by the image retriever if no file has them."""
+    """The needs of a recipe's rewards.  Look-alikes are found by the image retriever if no file has them."""
     needs = {need for name in config.weights for need in REWARDS[name].needs(config)}
     if "look_alikes" in needs and config.look_alikes in FOUND_BY:
         needs.add("image_retriever")

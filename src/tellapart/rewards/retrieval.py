@@ -56,7 +56,7 @@ def embedding(retriever: Retriever, vocabulary: WordTokenizer) -> Callable[[Samp
 
 
 class FrozenRetriever:
-    """What a frozen retriever knows of the photos, and how it embeds captions.
+    """A frozen retriever: its vectors of the photos, and how it embeds captions.
 
     name        of the retriever, as logs show it
     images      (P, E) unit norm; of a text-to-text retriever the mean of the references' vectors.  Zeros: a photo of
@@ -89,7 +89,7 @@ class FrozenRetriever:
         self._embedded: list[tuple[SampledCaptions, Tensor]] = []
 
     def _gallery(self, members: Tensor) -> tuple[slice, Tensor]:
-        """Where the photos of a data set lie, and what to add to similarities there: -inf at those that do not belong.
+        """The span of a data set's photos, and what to add to similarities there: -inf at those that do not belong.
 
         They lie side by side in practice, so that a span of all vectors will do and none is copied.
         """
@@ -181,7 +181,7 @@ class FrozenRetriever:
 
 
 def look_up(table: Tensor, photos: Tensor) -> Tensor:
-    """What a table (P, ...) of the photos says of these, where `photos` are."""
+    """The rows of a table (P, ...) of the photos, on the device of `photos`."""
     return table[photos.to(table.device)].to(photos.device)
 
 

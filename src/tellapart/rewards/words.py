@@ -33,20 +33,19 @@ class RewardVocabulary(WordTokenizer):
     """All words of the references, and an id for any other word: an unseen word is a word, and not `<unk>`."""
 
     def __init__(self, references: Iterable[str]):
-        known = {word for caption in references for word in split_words(caption)} | STOP_WORDS | NEVER_LAST
-        super().__init__(
-            [*sorted(known), *(f"unseen{number}" for number in range(_UNSEEN) if f"unseen{number}" not in known)]
-        )
-        self._known = len(self.specials) + len(known)
+        words = {word for caption in references for word in split_words(caption)} | STOP_WORDS | NEVER_LAST
+        unseen = (name for number in range(_UNSEEN) if (name := f"unseen{number}") not in words)
+        super().__init__([*sorted(words), *unseen])
+        self._first_unseen = len(self.specials) + len(words)
 
     def encode(self, caption: str) -> list[int]:
         return [self.id_of(word) for word in split_words(caption)]
 
     def id_of(self, word: str) -> int:
-        found = self._ids.get(word)
-        if found is not None and found < self._known:
-            return found
-        return self._known + zlib.crc32(word.encode()) % (len(self.words) - self._known)
+        id = self._ids.get(word)
+        if id is not None and id < self._first_unseen:
+            return id
+        return self._first_unseen + zlib.crc32(word.encode()) % (len(self.words) - self._first_unseen)
 
 
 class Words(NamedTuple):
@@ -79,8 +78,8 @@ class WordView:
         """tokens, mask (N, T); the mask is True up to and including the end"""
         if self._tokenizer is self.vocabulary:
             return Words(tokens, mask)
-        rows = [row[: int(length)] for row, length in zip(tokens.tolist(), mask.sum(1), strict=True)]
-        read = [self._read(row) for row in rows]
+        lengths = mask.sum(1).tolist()
+        read = [self._read(row[:length]) for row, length in zip(tokens.tolist(), lengths, strict=True)]
         ids, word_mask = padded([words for words, _, _ in read], self.vocabulary.pad)
         spans = torch.full(tokens.shape, -1)
         for row, (_, span, _) in zip(spans, read, strict=True):
@@ -92,13 +91,13 @@ class WordView:
         """Word ids of a caption, the word that each of its tokens is part of, and its text."""
         eos, decode = self._tokenizer.eos, self._tokenizer.decode
         ended = eos in tokens
-        own = tokens[: tokens.index(eos)] if ended else tokens
-        text = decode(own)
+        tokens = tokens[: tokens.index(eos)] if ended else tokens
+        text = decode(tokens)
         words = self.vocabulary.encode(text)
         spans, letters = [], 0
-        for count in range(1, len(own) + 1):
+        for count in range(1, len(tokens) + 1):
             # A token belongs to the last word of the text that ends with it, if it adds a letter to that word.
-            so_far = decode(own[:count])
+            so_far = decode(tokens[:count])
             more = sum(map(str.isalnum, so_far))
             spans.append(min(len(split_words(so_far)), len(words)) - 1 if more > letters else -1)
             letters = max(letters, more)
@@ -109,7 +108,7 @@ class WordView:
 
 
 def spread(values: Tensor, otherwise: Tensor, spans: Tensor | None) -> Tensor:
-    """What words get, at each of their tokens.
+    """The values of words, at each of their tokens.
 
     values     (N, W) of words
     otherwise  (N,) of tokens that are part of no word, such as punctuation
@@ -246,7 +245,7 @@ class Objects:
     def __call__(self, sampled: SampledCaptions) -> Reward:
         rewards = []
         for words, photo in zip(self._words(sampled), sampled.photos.tolist(), strict=True):
-            named, seen = [set(one.classes) for one in mentions(words) if one.sure], self._seen[photo]
+            named, seen = [set(each.classes) for each in mentions(words) if each.sure], self._seen[photo]
             right = 0 if seen is None else sum(1 if classes.intersection(seen) else -1 for classes in named)
             rewards.append(right / max(len(named), 1))
         return Reward(torch.tensor(rewards, dtype=torch.float32, device=sampled.words.device))
