@@ -77,21 +77,13 @@ def test_a_data_file_gives_rows_with_ids_and_goes_on_past_broken_records(caption
     assert '"file" must be a string' in err
 
 
-def test_a_split_of_a_data_file_is_captioned_and_scored(caption, tellapart, photo_folder, tmp_path):
-    photos = sorted(photo_folder.glob("*.png"))[:3]
+def test_a_split_of_a_data_file_is_captioned(caption, photo_folder, tmp_path):
     records = [
-        {"id": i, "file": str(photo), "split": split, "captions": ["a red bus on the street"]}
-        for i, (photo, split) in enumerate(zip(photos, ("train", "test", "test"), strict=True))
+        {"id": i, "file": f"photos/{i}.png", "split": split} for i, split in enumerate(("train", "test", "test"))
     ]
     (tmp_path / "data.json").write_text(json.dumps({"dataset": "d", "images": records}))
-    code, _, _ = caption(tmp_path / "data.json", "--split", "test", "--out", tmp_path / "o.jsonl")
-    assert code == 0
+    assert caption(tmp_path / "data.json", "--split", "test", "--out", tmp_path / "o.jsonl")[0] == 0
     assert [row["id"] for row in rows_of(tmp_path / "o.jsonl")] == [1, 2]
-    request = ("score", tmp_path / "o.jsonl", tmp_path / "data.json", "--split", "test", "--metrics", "AvgLen")
-    code, out, _ = tellapart(*request)
-    said = [row["caption"] for row in rows_of(tmp_path / "o.jsonl")]
-    assert code == 0
-    assert json.loads(out)["corpus"]["AvgLen"] == pytest.approx(sum(len(text.split()) for text in said) / 2)
     code, _, err = caption(tmp_path / "data.json", "--split", "val")
     assert code == 2
     assert "has no split 'val'; it has 'test', 'train'" in err
@@ -108,30 +100,17 @@ def test_a_folder_without_a_photo_is_a_wrong_request_and_beside_others_a_failed_
     assert "there are no photos in this folder" in err
 
 
-def test_what_is_done_is_not_done_again(caption, photo_folder, tmp_path):
+def test_only_what_is_missing_changed_or_made_otherwise_is_made_again(caption, photo_folder, tmp_path):
     out = tmp_path / "o.jsonl"
     caption(photo_folder, "--out", out)
     mark(out)
     marked = out.read_text()
     code, _, err = caption(photo_folder, "--out", out)
-    assert code == 0
-    assert out.read_text() == marked
+    assert (code, out.read_text()) == (0, marked)
     assert "6 kept" in err
-
-
-def test_another_photo_under_the_same_name_is_captioned_again(caption, photo_folder, tmp_path):
-    out = tmp_path / "o.jsonl"
-    caption(photo_folder, "--out", out)
-    mark(out)
     Image.new("RGB", (50, 50), "red").save(photo_folder / "2.png")
     caption(photo_folder, "--out", out)
     assert [row["logprob"] == MARK for row in rows_of(out)] == [True, True, False, True, True, True]
-
-
-def test_other_settings_make_the_captions_anew(caption, photo_folder, tmp_path):
-    out = tmp_path / "o.jsonl"
-    caption(photo_folder, "--out", out)
-    mark(out)
     caption(photo_folder, "--beam", 2, "--out", out)
     assert not any(row["logprob"] == MARK for row in rows_of(out))
 
@@ -149,20 +128,6 @@ def test_new_photos_are_put_where_they_belong_and_rows_of_other_photos_stay(capt
     with out.open(newline="") as file:
         names = [row["file"].rsplit("/")[-1] for row in csv.DictReader(file)]
     assert names == ["other.png", *(f"{i}.png" for i in range(6))]
-
-
-@pytest.mark.parametrize("name", ["o.jsonl", "o.csv"])
-def test_a_row_that_a_kill_cut_off_is_made_again(caption, photo_folder, tmp_path, name):
-    out = tmp_path / name
-    caption(photo_folder, "--out", out)
-    whole = out.read_bytes()
-    out.write_bytes(whole[:-20])
-    code, _, err = caption(photo_folder, "--out", out)
-    assert code == 0
-    assert "5 kept" in err
-    lines, before = out.read_text().splitlines(), whole.decode().splitlines()
-    assert lines[:-1] == before[:-1]
-    assert lines[-1].split("logprob")[0][:100] == before[-1].split("logprob")[0][:100]
 
 
 def test_a_file_that_is_no_captions_file_is_left_alone(caption, photo_folder, tmp_path):
@@ -325,28 +290,18 @@ def test_a_reader_that_has_seen_enough_is_no_error(start_tellapart, small_model,
 # In Python
 
 
-def test_one_photo_gives_a_caption_and_several_an_iterator_in_order(small_model, photo_folder):
+def test_captions_in_python_are_in_order_and_do_not_depend_on_their_neighbours(small_model, photo_folder, tmp_path):
     captioner = load(small_model)
-    files = [photo_folder / f"{i}.png" for i in (5, 3)]
-    assert [row.file for row in captioner.caption(files)] == list(map(str, files))
-    one = captioner.caption(str(files[0]))
-    assert one.text
-    assert math.isfinite(one.logprob)
-    assert captioner.caption(Image.open(files[0])).text == one.text
-
-
-def test_one_bad_photo_is_an_exception_and_among_others_a_row(small_model, photo_folder, tmp_path):
-    captioner = load(small_model)
+    files = [photo_folder / f"{i}.png" for i in (5, 3, 0, 1, 2, 4)]
+    rows = list(captioner.caption(files))
+    assert [row.file for row in rows] == list(map(str, files))
+    assert [row.text for row in rows] == [captioner.caption(str(file)).text for file in files]
+    assert math.isfinite(rows[0].logprob)
+    assert captioner.caption(Image.open(files[0])).text == rows[0].text
     with pytest.raises(BadPhoto, match=r"missing\.jpg: there is no such file"):
         captioner.caption(tmp_path / "missing.jpg")
-    good, bad = captioner.caption([photo_folder / "0.png", tmp_path / "missing.jpg"])
+    good, bad = captioner.caption([files[0], tmp_path / "missing.jpg"])
     assert (good.error, bad.error) == ("", "there is no such file")
-
-
-def test_a_caption_does_not_depend_on_its_neighbours(small_model, photo_folder):
-    captioner = load(small_model)
-    files = [photo_folder / f"{i}.png" for i in range(6)]
-    assert [row.text for row in captioner.caption(files)] == [captioner.caption(file).text for file in files]
 
 
 def test_models_with_other_words_or_weights_than_they_say_are_refused(small_model, tmp_path):

@@ -6,6 +6,7 @@ import shutil
 import pytest
 from PIL import Image
 
+from capscore.errors import UserError
 from tellapart.data.items import Input
 from tellapart.desk import resume
 from tellapart.desk.captions_file import CaptionsFile
@@ -44,17 +45,11 @@ def test_every_photo_gets_a_caption_its_look_alikes_and_a_gap(among, photo_folde
         assert -2 <= row["gap"] <= 2
 
 
-def test_the_same_request_gives_the_same_rows_and_a_second_one_has_nothing_to_do(among, tmp_path):
-    among("--out", tmp_path / "one.jsonl")
-    among("--out", tmp_path / "other.jsonl")
-    assert (tmp_path / "one.jsonl").read_bytes() == (tmp_path / "other.jsonl").read_bytes()
-    code, _, err = among("--out", tmp_path / "one.jsonl")
-    assert code == 0
-    assert "6 kept" in err
-
-
 def test_another_strength_makes_rows_anew_and_another_collection_only_if_asked(among, photo_folder, tmp_path):
     among("--out", tmp_path / "out.jsonl")
+    among("--out", tmp_path / "same.jsonl")
+    assert (tmp_path / "out.jsonl").read_bytes() == (tmp_path / "same.jsonl").read_bytes()
+    assert "6 kept" in among("--out", tmp_path / "out.jsonl")[2]
     _, _, err = among("--strength", 3, "--out", tmp_path / "out.jsonl")
     assert "6 made anew (another model or other settings)" in err
     part = sorted(photo_folder.iterdir())[:3]
@@ -327,21 +322,17 @@ def test_a_collection_is_looked_at_on_the_device_of_the_captioner(captioner, pho
         list(captioner.caption([photo_folder / "0.png"], among=photo_folder))
 
 
-@pytest.mark.parametrize("among", [3, [None], [b"photos"], [["photos"]], True])
-def test_what_names_no_collection_is_a_type_error(captioner, photo_folder, among):
-    with pytest.raises(TypeError, match="among: must name photos"):
-        captioner.caption(photo_folder / "0.png", among=among)
-
-
-@pytest.mark.parametrize("among", [[], "nowhere", ["nowhere"], "empty"])
-def test_a_collection_without_a_photo_is_an_error(
-    captioner, small_retriever, photo_folder, tmp_path, among, monkeypatch
-):
-    from tellapart import UserError
-
+@pytest.mark.parametrize(
+    ("among", "error", "about"),
+    [
+        *((wrong, TypeError, "among: must name photos") for wrong in (3, [None], [b"photos"], [["photos"]], True)),
+        *((empty, UserError, "no photo") for empty in ([], "nowhere", ["nowhere"], "empty")),
+    ],
+)
+def test_a_collection_has_photos(captioner, small_retriever, photo_folder, tmp_path, monkeypatch, among, error, about):
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="no photo"):
+    with pytest.raises(error, match=about):
         captioner.caption(photo_folder / "0.png", among=among, retriever=small_retriever)
 
 

@@ -1,7 +1,6 @@
 """`caption --context`, `--style`, `--language` and `--bursts`."""
 
 import json
-import shutil
 
 import pytest
 from PIL import ExifTags, Image
@@ -93,33 +92,6 @@ def test_another_language_is_asked_for_or_translated_to_after_the_choice(ask, al
     assert {row["language"] for row in rows.values()} == {"de"}
     rows, _ = ask(behave, album)
     assert not any("language" in row for row in rows.values())
-
-
-@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
-def test_look_alikes_have_different_captions_and_copies_the_same(
-    tellapart, photo_folder, small_retriever, tmp_path, suffix
-):
-    shutil.copy(photo_folder / "0.png", photo_folder / "copy.png")
-    files = sorted(photo_folder.iterdir())
-    captions = ["a red bus", "a man", "a cat", "the bed", "a street", "a wave", "a dog"]
-    with (tmp_path / "candidates.jsonl").open("w") as out:
-        for file in files:
-            out.write(json.dumps({"file": str(file), "captions": captions}) + "\n")
-    given = ["caption", photo_folder, "--among", photo_folder, "--retriever", small_retriever, "--strength", "0"]
-    given += ["--candidates", tmp_path / "candidates.jsonl", "--out", tmp_path / f"o.{suffix}"]
-    code, _, err = tellapart(*given)
-    assert code == 0, err
-    from tellapart.desk.captions_file import CaptionsFile
-
-    found = {row["file"].rpartition("/")[2]: row["caption"] for row in CaptionsFile(tmp_path / f"o.{suffix}").rows}
-    assert found["copy.png"] == found["0.png"]
-    assert len(set(found.values())) == 6
-    Image.new("RGB", (30, 30), "red").save(photo_folder / "9.png")
-    with (tmp_path / "candidates.jsonl").open("a") as out:
-        out.write(json.dumps({"file": str(photo_folder / "9.png"), "captions": captions}) + "\n")
-    assert tellapart(*given)[0] == 0
-    found = {row["file"].rpartition("/")[2]: row["caption"] for row in CaptionsFile(tmp_path / f"o.{suffix}").rows}
-    assert len(set(found.values())) == 7
 
 
 def test_the_note_of_a_folder_decides_between_captions_of_an_embedded_captioner(tellapart, photo_folder, small_model):

@@ -1,11 +1,10 @@
 """`caption --endpoint`, against a real server on this machine."""
 
 import json
-import re
 
 import pytest
 
-from support.chat_server import COLOURS, completion
+from support.chat_server import COLOURS
 
 
 @pytest.fixture(autouse=True)
@@ -133,18 +132,6 @@ def test_prompt_and_length_are_as_asked_and_the_help_says_what_is_sent(tellapart
         "TELLAPART_API_KEY",
     ):
         assert fact in text
-
-
-def test_the_last_line_says_how_many_requests_and_tokens_it_was(tellapart, serve, coloured_photos, tmp_path):
-    usage = {"prompt_tokens": 1000, "completion_tokens": 10}
-    server = serve(lambda request, colour: (200, completion([f"a {colour} photo"], usage=usage), {}))
-    arguments = ("--endpoint", server.url, "--endpoint-model", "eyes", "--out", tmp_path / "out.jsonl")
-    code, _, err = tellapart("caption", *coloured_photos.values(), *arguments)
-    assert code == 0
-    assert re.search(r"6 requests \(0\.\d MB sent\), 6000 prompt tokens and 60 completion tokens\n", err)
-    code, _, err = tellapart("caption", *coloured_photos.values(), *arguments)
-    assert code == 0
-    assert "request" not in err  # none was made
 
 
 def test_a_run_that_ended_at_its_limit_goes_on_later(tellapart, serve, coloured_photos, tmp_path):
