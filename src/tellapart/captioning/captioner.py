@@ -337,7 +337,7 @@ def _collection(among: Among, retriever: str | Path, captioned: Sequence[Source]
     inputs, problems = gather(paths)
     collection = Collection.of(load_retriever(retriever, device=str(device)), [photo.file for photo in inputs])
     named = {os.fspath(source) for source in captioned if not isinstance(source, Image.Image)}
-    problems += [f"{file}: {why}" for file, why in collection.photos.failed.items() if file not in named]
+    problems += collection.problems(named)
     if problems and not collection.photos.files:
         raise UserError(f"among: no photo of the collection can be used ({problems[0]}).")
     for problem in problems:

@@ -26,7 +26,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -44,6 +44,7 @@ from capscore.words import flaws
 from tellapart.captioning.pipeline import RerankConfig
 from tellapart.data.captions import Caption, Proposed
 from tellapart.data.examples import places
+from tellapart.data.items import Unusable
 from tellapart.data.tokenizers import Tokenizer, split_words
 from tellapart.decoding.candidates import PhotoLogProbability
 from tellapart.errors import BadPhoto
@@ -111,6 +112,16 @@ class Collection:
         if retriever.sees != "photos":
             raise UserError(f"the retriever {retriever.name!r} knows photos by their references and sees none.")
         return cls(retriever, embed_photos(retriever, files))
+
+    def problems(self, but: Container[str]) -> list[str]:
+        """Sentences on photos that could not be used; but: photos that are named elsewhere"""
+        sentences = list[str]()
+        unusable = Unusable(sentences.append)
+        for file, reason in self.photos.failed.items():
+            if file not in but:
+                unusable.add(file, reason)
+        unusable.rest()
+        return sentences
 
     @property
     def identity(self) -> str:

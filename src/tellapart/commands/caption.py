@@ -514,12 +514,7 @@ def _collection(
         photos = segmented(photos, request.segments)
     names = [photo.file for photo in photos if photo.file not in unfinished]
     collection = Collection.of(retriever or _retriever(request), names)
-    unusable = Unusable(problems.append)
-    for file, reason in collection.photos.failed.items():
-        if file not in captioned:
-            unusable.add(file, reason)
-    unusable.rest()
-    return collection, problems
+    return collection, [*problems, *collection.problems(captioned)]
 
 
 # Captions on stdout, or as subtitles
