@@ -69,3 +69,33 @@ def logged():
         return [{key: value for key, value in line.items() if key != "words_per_second"} for line in lines]
 
     return read
+
+
+@pytest.fixture
+def begin(small_world, tmp_path):
+    """Run the small world's recipe with changes, in this process."""
+    from tellapart.commands.train import parse
+    from tellapart.training.build import run
+
+    def start(*arguments, out=tmp_path / "run", resume=False):
+        recipe, _, _ = parse([str(small_world / "recipe.yaml"), *arguments])
+        return run(recipe, out, resume=resume).position
+
+    return start
+
+
+@pytest.fixture
+def stopped_after(monkeypatch):
+    """Runs end as by Ctrl-C after each checkpoint for whose step `when` holds."""
+    from tellapart.training import run_folder
+
+    def stop(when):
+        def save_and_stop(file, model, optimizer, position, *more):
+            save(file, model, optimizer, position, *more)
+            if when(position["step"]) and not position["finished"]:
+                raise KeyboardInterrupt
+
+        save = run_folder.save_checkpoint
+        monkeypatch.setattr("tellapart.training.loop.save_checkpoint", save_and_stop)
+
+    return stop

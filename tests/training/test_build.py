@@ -18,21 +18,8 @@ from tellapart.encoders.encoder import Encoder
 from tellapart.features.sources import Encoded, Imported, Sources
 from tellapart.recipe import EncoderConfig, Recipe
 from tellapart.training import checks, run_folder
-from tellapart.training.build import run
 from tellapart.training.preparation import gather, split, views
 from tellapart.training.validation import METRICS, validate
-
-
-@pytest.fixture
-def begin(small_world, tmp_path):
-    """Run the small world's recipe with changes, in this process."""
-
-    def start(*arguments, out=tmp_path / "run", resume=False):
-        recipe, _, _ = parse([str(small_world / "recipe.yaml"), *arguments])
-        return run(recipe, out, resume=resume).position
-
-    return start
-
 
 HASTY = (
     "--optim.lr=0.2",
@@ -124,20 +111,13 @@ def test_the_best_checkpoint_is_the_best_one(begin, small_world, tmp_path):
 
 
 @pytest.mark.slow
-def test_patience_survives_a_stop_after_every_single_step(begin, tmp_path, monkeypatch):
+def test_patience_survives_a_stop_after_every_single_step(begin, tmp_path, stopped_after):
     """Stopping early depends on what was seen before; a run in as many pieces as steps stops at the same place."""
     hasty = (*HASTY, "--validation.patience=2", "--batch_size=8", "--optim.accumulate=1")
     whole = begin(*hasty, out=tmp_path / "whole")
     assert "has not improved for 2 validations" in whole.finished
 
-    save = run_folder.save_checkpoint
-
-    def save_and_stop(file, model, optimizer, position, *more):
-        save(file, model, optimizer, position, *more)
-        if position["step"] > 0 and not position["finished"]:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("tellapart.training.loop.save_checkpoint", save_and_stop)
+    stopped_after(lambda step: step > 0)
     for _ in range(whole.step - 1):
         with pytest.raises(KeyboardInterrupt):
             begin(*hasty, out=tmp_path / "pieces", resume=True)

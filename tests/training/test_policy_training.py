@@ -25,7 +25,6 @@ from tellapart.rewards.context import RewardContext
 from tellapart.rewards.preference import Preference
 from tellapart.rewards.registry import REWARDS
 from tellapart.rewards.words import WordView
-from tellapart.training import run_folder
 from tellapart.training.build import run
 
 RETRIEVER = ("--model={size: 32, word_size: 16, channels: 16}", "--objective.name=info_nce", "--validation.metric=R@1")
@@ -57,7 +56,7 @@ def reader(small_world):
 
 
 @pytest.fixture
-def begin(small_world, uninterrupted, listener, reader, tmp_path):
+def begin(begin, uninterrupted, listener, reader, tmp_path):
     """A policy gradient from the small world's captioner, in this process."""
 
     def start(*arguments, terms="{cider_d: 1.0}", out=tmp_path / "run", resume=False):
@@ -71,8 +70,7 @@ def begin(small_world, uninterrupted, listener, reader, tmp_path):
             "--validation.metric=last",
             "--max_steps=2",
         )
-        recipe, _, _ = parse([str(small_world / "recipe.yaml"), *given, *arguments])
-        return run(recipe, out, resume=resume).position
+        return begin(*given, *arguments, out=out, resume=resume)
 
     return start
 
@@ -179,20 +177,13 @@ def test_switches(begin, more):
 
 
 @pytest.mark.slow
-def test_a_run_in_pieces_is_the_whole_run(begin, tmp_path, monkeypatch):
+def test_a_run_in_pieces_is_the_whole_run(begin, tmp_path, stopped_after):
     """Running means and spreads are kept: with another scale of a reward the weights would be others."""
     arguments = ("--objective.rewards.balance=true", "--objective.policy.baseline=running_mean", "--max_steps=4")
     arguments += ("--optim.ema_decay=0.9",)
     terms = "{cider_d: 1.0, geg_avg: 1.0, different: 1.0}"
     whole = begin(*arguments, terms=terms, out=tmp_path / "whole")
-    save = run_folder.save_checkpoint
-
-    def save_and_stop(file, model, optimizer, position, *more):
-        save(file, model, optimizer, position, *more)
-        if position["step"] > 0 and not position["finished"]:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("tellapart.training.loop.save_checkpoint", save_and_stop)
+    stopped_after(lambda step: step > 0)
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt):
             begin(*arguments, terms=terms, out=tmp_path / "pieces", resume=True)

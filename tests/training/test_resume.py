@@ -1,14 +1,13 @@
-"""A run that was stopped and goes on ends exactly where an undisturbed one does."""
+"""A run that was stopped or killed, and goes on, ends exactly where an undisturbed one does."""
 
 import json
+import random
 import signal
 import time
 
 import pytest
 from safetensors import safe_open
 from safetensors.torch import load_file
-
-from tellapart.training import run_folder
 
 
 def wait_for_steps(process, run, steps):
@@ -99,20 +98,12 @@ def test_a_run_that_gets_more_epochs_is_the_run_that_had_them_from_the_start(
     assert (longer / "recipe.yaml").read_text() == (whole / "recipe.yaml").read_text()
 
 
-def test_a_run_that_was_stopped_can_get_more_epochs(tmp_path, small_world, tellapart, logged, monkeypatch):
+def test_a_run_that_was_stopped_can_get_more_epochs(tmp_path, small_world, tellapart, logged, stopped_after):
     whole, longer = tmp_path / "whole", tmp_path / "longer"
     given = (small_world / "recipe.yaml", "--optim.schedule", "constant", *LONGER)
     assert tellapart("train", *given, "--out", whole, "--epochs", 3)[0] == 0
-    save = run_folder.save_checkpoint
-
-    def save_and_stop(file, model, optimizer, position, *more):
-        save(file, model, optimizer, position, *more)
-        if position["step"] == 5:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("tellapart.training.loop.save_checkpoint", save_and_stop)
+    stopped_after(lambda step: step == 5)
     assert tellapart("train", *given, "--out", longer, "--epochs", 2)[0] == 130
-    monkeypatch.undo()
     assert tellapart("train", *given, "--out", longer, "--epochs", 3, "--resume")[0] == 0
     assert_same_tensors(longer, whole)
     assert logged(longer) == logged(whole)
@@ -143,3 +134,53 @@ def test_another_seed_is_another_run(tmp_path, small_world, uninterrupted, tella
     code, _, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--seed", 1)
     assert code == 0, err
     assert logged(tmp_path / "run")[0]["loss"] != logged(uninterrupted)[0]["loss"]
+
+
+STEPS = 24
+
+
+def lines_of(run):
+    log = run / "log.jsonl"
+    return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
+def is_saving(run):
+    return run.exists() and any(file.name.endswith(".tmp") for file in run.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0])
+def test_a_run_that_is_killed_again_and_again_ends_with_the_weights_of_one_that_was_not(
+    tmp_path, small_world, uninterrupted, logged, start_tellapart, seed
+):
+    draw = random.Random(seed)
+    run = tmp_path / "run"
+    # When to kill, in order: as the folder appears, at a random moment between steps, and while a file is written.
+    moments = ["at once", draw.uniform(0, 0.05), "saving"]
+    kills = 0
+    for attempt in range(20):
+        process = start_tellapart("train", small_world / "recipe.yaml", "--out", run, "--resume")
+        moment = moments[attempt] if attempt < len(moments) else None
+        before = lines_of(run)
+        while process.poll() is None and moment is not None:
+            started = run.exists() if moment == "at once" else lines_of(run) > before and lines_of(run) < STEPS
+            if started and (moment != "saving" or is_saving(run)):
+                if isinstance(moment, float):
+                    time.sleep(moment)
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.0005)
+        out, err = process.communicate(timeout=60)
+        assert "Traceback" not in err
+        if process.returncode == 0:
+            assert f"all epochs done after {STEPS} steps" in out
+            break
+        assert process.returncode == -signal.SIGKILL, err
+        kills += 1
+    assert process.returncode == 0
+    assert kills >= 3
+    for name in ("last.safetensors", "best.safetensors"):
+        tensors, others = load_file(run / name), load_file(uninterrupted / name)
+        assert [key for key in others if not tensors[key].equal(others[key])] == []
+    assert logged(run) == logged(uninterrupted)
+    assert sorted(file.name for file in run.iterdir()) == sorted(file.name for file in uninterrupted.iterdir())
