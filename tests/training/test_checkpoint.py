@@ -46,51 +46,33 @@ def test_what_was_saved_comes_back(tmp_path):
             assert other_optimizer.state_dict()["state"][index][key].equal(value)
 
 
-def test_a_checkpoint_of_another_model_is_refused_with_the_tensor_that_differs(tmp_path):
-    file = tmp_path / "last.safetensors"
-    run_folder.save_checkpoint(file, *training(width=3), {})
-    with pytest.raises(UserError, match=r"another model: 0\.bias is \(3,\) there and \(4,\) here"):
-        run_folder.load_checkpoint(file, *training(width=4))
+def with_mean(model):
+    return {"mean": MeanWeights(model, 0.9)}
 
 
-def test_of_another_model_with_a_mean_of_its_weights_the_tensor_is_named_too(tmp_path):
+@pytest.mark.parametrize("keeps", [lambda model: {}, with_mean], ids=["weights", "with a mean"])
+def test_a_checkpoint_of_another_model_is_refused_with_the_tensor_that_differs(tmp_path, keeps):
     file = tmp_path / "last.safetensors"
     (narrow, theirs), (wide, ours) = training(width=3), training(width=4)
-    run_folder.save_checkpoint(file, narrow, theirs, {}, {"mean": MeanWeights(narrow, 0.9)})
+    run_folder.save_checkpoint(file, narrow, theirs, {}, keeps(narrow))
     with pytest.raises(UserError, match=r"another model: 0\.bias is \(3,\) there and \(4,\) here"):
-        run_folder.load_checkpoint(file, wide, ours, {"mean": MeanWeights(wide, 0.9)})
-
-
-def test_a_checkpoint_without_what_should_be_kept_is_refused(tmp_path):
-    file = tmp_path / "last.safetensors"
-    model, optimizer = training()
-    run_folder.save_checkpoint(file, model, optimizer, {})
-    with pytest.raises(UserError, match="is not a training checkpoint"):
-        run_folder.load_checkpoint(file, model, optimizer, {"mean": MeanWeights(model, 0.9)})
-
-
-def test_a_tensor_that_only_one_of_two_models_has_is_named(tmp_path):
-    file = tmp_path / "last.safetensors"
-    run_folder.save_checkpoint(file, *training(), {})
+        run_folder.load_checkpoint(file, wide, ours, keeps(wide))
     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1, bias=False))
     with pytest.raises(UserError, match=r"1\.bias is \(1,\) there and absent here"):
-        run_folder.load_checkpoint(file, model, build_optimizer(model, Recipe()))
+        run_folder.load_checkpoint(file, model, build_optimizer(model, Recipe()), keeps(model))
 
 
-def test_weights_alone_are_no_training_checkpoint(tmp_path):
-    file = tmp_path / "last.safetensors"
-    models.save_weights(file, training()[0])
-    with pytest.raises(UserError, match=r"last\.safetensors is not a training checkpoint"):
-        run_folder.load_checkpoint(file, *training())
-
-
-def test_a_checkpoint_without_its_random_state_is_refused(tmp_path):
-    file = tmp_path / "last.safetensors"
-    run_folder.save_checkpoint(file, *training(), {})
+def test_what_lacks_a_part_of_a_checkpoint_is_none(tmp_path):
+    """The mean of weights that should be kept; optimiser and all; the random state."""
+    file, weights = tmp_path / "last.safetensors", tmp_path / "best.safetensors"
+    model, optimizer = training()
+    run_folder.save_checkpoint(file, model, optimizer, {})
+    models.save_weights(weights, model)
     tensors = {name: tensor for name, tensor in load_file(file).items() if not name.startswith("random/")}
-    save_file(tensors, file, metadata={"position": "{}"})
-    with pytest.raises(UserError, match="is not a training checkpoint"):
-        run_folder.load_checkpoint(file, *training())
+    save_file(tensors, tmp_path / "fixed.safetensors", metadata={"position": "{}"})
+    for name, keeps in (("last", with_mean(model)), ("best", {}), ("fixed", {})):
+        with pytest.raises(UserError, match=rf"{name}\.safetensors is not a training checkpoint"):
+            run_folder.load_checkpoint(tmp_path / f"{name}.safetensors", model, optimizer, keeps)
 
 
 class Trap:
@@ -103,27 +85,16 @@ class Trap:
         return Path.touch, (self.file,)
 
 
-def cut(data):
-    return data[: len(data) // 2]
-
-
-def header_cut(data):
-    return data[:20]
-
-
-def header_too_long(data):
-    return b"\xff" * 8 + data[8:]
-
-
-def empty(_data):
-    return b""
-
-
-def text(_data):
-    return b"not a checkpoint at all"
-
-
-@pytest.mark.parametrize("damage", [cut, header_cut, header_too_long, empty, text])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda data: data[:20],
+        lambda data: b"\xff" * 8 + data[8:],  # a header that is too long
+        lambda data: b"",
+        lambda data: b"not a checkpoint at all",
+    ],
+)
 def test_a_damaged_checkpoint_is_refused_by_name(tmp_path, damage):
     file = tmp_path / "last.safetensors"
     run_folder.save_checkpoint(file, *training(), {})

@@ -141,40 +141,21 @@ def test_two_half_batches_are_one_whole_where_they_have_equally_many_words():
         torch.testing.assert_close(found[name], gradient, atol=1e-6, rtol=1e-5)
 
 
-def linear_with_gradient(*values):
-    model = nn.Linear(len(values), 1, bias=False)
-    model.weight.grad = torch.tensor([values])
-    return model
-
-
-def test_clipping_by_norm_keeps_the_direction():
-    model = linear_with_gradient(3.0, -4.0)
-    assert clip(model, norm=1.0, value=0.0) == pytest.approx(5)
-    torch.testing.assert_close(model.weight.grad, torch.tensor([[0.6, -0.8]]), atol=1e-5, rtol=0)
-
-
-def test_a_gradient_within_the_norm_is_left_alone():
-    model = linear_with_gradient(3.0, -4.0)
-    assert clip(model, norm=6.0, value=0.0) == pytest.approx(5)
-    assert model.weight.grad.tolist() == [[3, -4]]
-
-
-def test_clipping_by_value_cuts_each_gradient_by_itself():
-    model = linear_with_gradient(3.0, -4.0, 0.5)
-    assert clip(model, norm=0.0, value=1.0) == pytest.approx(math.sqrt(9 + 16 + 0.25))
-    assert model.weight.grad.tolist() == [[1, -1, 0.5]]
-
-
-def test_with_both_the_value_comes_first():
-    model = linear_with_gradient(3.0, -40.0)
-    clip(model, norm=1.0, value=3.0)  # 3, -3 and then divided by 3 * sqrt 2
-    torch.testing.assert_close(model.weight.grad, torch.tensor([[1, -1]]) / math.sqrt(2), atol=1e-5, rtol=0)
-
-
-def test_without_limits_nothing_is_clipped():
-    model = linear_with_gradient(300.0, -400.0)
-    assert clip(model, norm=0.0, value=0.0) == pytest.approx(500)
-    assert model.weight.grad.tolist() == [[300, -400]]
+@pytest.mark.parametrize(
+    ("gradient", "norm", "value", "before", "after"),
+    [
+        ([3.0, -4.0], 1.0, 0.0, 5, [0.6, -0.8]),  # by norm: the direction stays
+        ([3.0, -4.0], 6.0, 0.0, 5, [3, -4]),
+        ([3.0, -4.0, 0.5], 0.0, 1.0, math.sqrt(9 + 16 + 0.25), [1, -1, 0.5]),  # by value: each by itself
+        ([3.0, -40.0], 1.0, 3.0, math.hypot(3, 40), [math.sqrt(0.5), -math.sqrt(0.5)]),  # first by value, then by norm
+        ([300.0, -400.0], 0.0, 0.0, 500, [300, -400]),
+    ],
+)
+def test_gradients_are_clipped(gradient, norm, value, before, after):
+    model = nn.Linear(len(gradient), 1, bias=False)
+    model.weight.grad = torch.tensor([gradient])
+    assert clip(model, norm=norm, value=value) == pytest.approx(before)
+    torch.testing.assert_close(model.weight.grad, torch.tensor([after], dtype=torch.float), atol=1e-5, rtol=0)
 
 
 def test_vectors_and_embeddings_are_not_decayed():
@@ -189,30 +170,20 @@ def test_vectors_and_embeddings_are_not_decayed():
 # --- stopping ---------------------------------------------------------------------------------------------------------
 
 
-def judged(metric, *values):
-    position, improved = Position(), []
+@pytest.mark.parametrize(
+    ("metric", "values", "improves", "best", "best_step", "stale"),
+    [
+        ("loss", [3.0, 2.0, 2.5, 2.0], [True, True, False, False], 2.0, 1, 2),  # less is better
+        ("CIDEr-D", [0.0, 0.5, 0.4, 0.6, 0.1], [True, True, False, True, False], 0.6, 3, 1),  # more is better
+        ("loss", [math.nan, 2.0, math.nan, 1.0], [False, True, False, True], 1.0, 3, 0),
+    ],
+)
+def test_the_best_validation_is_by_its_metric(metric, values, improves, best, best_step, stale):
+    position = Position()
     for step, value in enumerate(values):
         position.step = step
-        improved.append(judge(position, {metric: value}, metric))
-    return improved, position
-
-
-def test_of_a_loss_less_is_better():
-    improved, position = judged("loss", 3.0, 2.0, 2.5, 2.0)
-    assert improved == [True, True, False, False]
-    assert (position.best, position.best_step, position.stale) == (2.0, 1, 2)
-
-
-def test_of_cider_d_more_is_better():
-    improved, position = judged("CIDEr-D", 0.0, 0.5, 0.4, 0.6, 0.1)
-    assert improved == [True, True, False, True, False]
-    assert (position.best, position.best_step, position.stale) == (0.6, 3, 1)
-
-
-def test_a_metric_that_is_no_number_is_never_the_best():
-    improved, position = judged("loss", math.nan, 2.0, math.nan, 1.0)
-    assert improved == [False, True, False, True]
-    assert position.best == 1.0
+        assert judge(position, {metric: value}, metric) == improves[step]
+    assert (position.best, position.best_step, position.stale) == (best, best_step, stale)
 
 
 def test_a_metric_that_is_not_there_is_named_with_those_that_are():

@@ -238,12 +238,9 @@ def test_a_photo_is_known_by_its_name_or_by_what_is_said_of_it(left_out, example
     assert left_out(example, {"file": "other.jpg", "captions": [], **record}) is expected
 
 
-def test_records_without_files_are_known_too(left_out):
+def test_records_without_files_are_known_too_and_numbers_count_within_a_data_set(left_out):
     assert left_out(photo(7, captions=LONG), {"id": 3, "captions": list(LONG)})
     assert not left_out(photo(7, captions=LONG), {"id": 3, "captions": []})
-
-
-def test_the_same_number_in_the_same_data_set_is_the_same_photo(left_out):
     assert left_out(photo(3), {"id": 3, "file": "cat.jpg"}, dataset="theirs")
     assert not left_out(photo(4), {"id": 3, "file": "cat.jpg"}, dataset="theirs")
 
