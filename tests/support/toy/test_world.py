@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from capscore.errors import UserError
 from support.toy.drawing import COLOURS, OBJECTS
 from support.toy.drawing import PLACES as PAINTED_PLACES
 from support.toy.world import (
@@ -30,7 +29,7 @@ from support.toy.world import (
     tells_apart,
     truth_of,
 )
-from tellapart.data.examples import Example, read
+from tellapart.data.examples import read
 
 BALL = Scene("ball", "red", "grass", "box", "blue", 2)
 
@@ -53,26 +52,6 @@ def pixels(image):
 # Pictures
 
 
-def test_the_same_seed_takes_the_same_shot_and_another_seed_another():
-    assert render(BALL, seed=1).tobytes() == render(BALL, seed=1).tobytes()
-    shots = [pixels(render(BALL, seed=seed)) for seed in range(6)]
-    assert all(np.abs(a - b).mean() > 5 for a, b in combinations(shots, 2))
-
-
-def test_a_shot_leaves_the_global_random_numbers_alone_and_does_not_hang_on_them():
-    np.random.seed(0)
-    random.seed(0)
-    first, state = render(BALL, seed=1).tobytes(), random.getstate()
-    np.random.seed(99)
-    assert render(BALL, seed=1).tobytes() == first
-    assert random.getstate() == state
-
-
-def test_a_shot_has_the_size_asked_for():
-    assert render(BALL, size=64).size == (64, 64)
-    assert render(BALL).size == (96, 96)
-
-
 def test_every_word_of_the_world_can_be_drawn():
     assert set(OBJECTS) == {*NOUNS, *COMPANIONS}
     assert set(PAINTED_PLACES) == set(PLACES)
@@ -87,12 +66,6 @@ def test_the_salient_object_is_large_and_of_its_colour_in_any_light(place, colou
     assert 0.08 < ball.mean() < 0.25
     seen = np.median(shots[0][ball], axis=0)
     assert min(COLOURS, key=lambda name: np.abs(seen - COLOURS[name]).sum()) == colour
-
-
-def test_places_differ_in_colour_and_in_texture():
-    shots = {place: pixels(render(Scene("ball", "red", place, "box", "blue", 1), seed=2)) for place in PLACES}
-    corner = {place: shot[80:, 40:56].mean((0, 1)) for place, shot in shots.items()}
-    assert all(np.abs(corner[a] - corner[b]).max() > 12 for a, b in combinations(PLACES, 2))
 
 
 # Captions
@@ -111,13 +84,6 @@ def test_places_differ_in_colour_and_in_texture():
 )
 def test_a_description_states_the_details_asked_for(details, caption):
     assert describe(BALL, details) == caption
-
-
-def test_the_plain_description_is_the_object_and_its_colour():
-    assert describe(BALL) == "a red ball"
-    assert describe(Scene("fish", "white", "snow", "flag", "black", 1), DETAILS) == (
-        "a white fish in the snow next to a black flag"
-    )
 
 
 def test_descriptions_and_references_are_always_true():
@@ -143,11 +109,6 @@ def test_four_of_five_references_name_only_the_salient_object():
     assert 0.17 < len(with_detail) / len(captions) < 0.23
     for aspect in VARIED:  # each detail is mentioned often enough to be learnt
         assert sum(aspect in {claim.aspect for claim in claims(c)} for c in with_detail) > len(with_detail) / 4
-
-
-def test_people_vary_their_words():
-    assert len(set(references(BALL, random.Random(0), count=200))) > 15
-    assert len(references(BALL, random.Random(0), count=3)) == 3
 
 
 # Truth
@@ -250,31 +211,12 @@ def test_look_alikes_share_object_and_colour_and_differ_pairwise_in_a_detail():
         seen.update(group)
 
 
-def test_no_single_kind_of_detail_tells_all_groups_apart():
-    for key in VARIED:
-        groups = list(look_alike_groups(50, (5, 5), random.Random(0)))
-        assert sum(len({getattr(scene, key) for scene in group}) == 5 for group in groups) < 10
-
-
-def test_every_noun_is_met_equally_often():
-    firsts = [group[0].noun for group in look_alike_groups(20, (4, 4), random.Random(0))]
-    assert all(firsts.count(noun) == 2 for noun in NOUNS)
-
-
 def test_the_same_seed_makes_the_same_bytes(world, tmp_path):
     folder, _ = world
     make(tmp_path, groups=10, seed=3)
     files = sorted(file.relative_to(folder) for file in folder.rglob("*") if file.is_file())
     assert files == sorted(file.relative_to(tmp_path) for file in tmp_path.rglob("*") if file.is_file())
     assert all((folder / file).read_bytes() == (tmp_path / file).read_bytes() for file in files)
-
-
-def test_another_seed_makes_another_world(world, tmp_path):
-    _, dataset = world
-    other = make(tmp_path, groups=2, seed=4)
-    assert [e.extra["scene"] for e in other.examples] != [e.extra["scene"] for e in dataset.examples][
-        : len(other.examples)
-    ]
 
 
 def test_the_data_file_gives_the_world_back(world):
@@ -305,12 +247,6 @@ def test_a_plain_captioner_is_right_and_tells_nothing_apart_and_a_full_one_tells
     assert full == {"object": 1, "details": 5, "details_true": 1, "true": 1, "tells_apart": 1, "found": 1}
 
 
-def test_a_captioner_that_speaks_of_another_world_says_nothing_here(world):
-    _, dataset = world
-    result = measure(["a dog in the park"] * len(dataset.examples), dataset.examples)
-    assert result == {"object": 0, "details": 0, "details_true": 1, "true": 1, "tells_apart": 0, "found": 0}
-
-
 def test_a_captioner_that_makes_details_up_is_found_out(world):
     _, dataset = world
     captions = [f"a {scene_of(e).noun} next to six boxes" for e in dataset.examples]
@@ -320,17 +256,3 @@ def test_a_captioner_that_makes_details_up_is_found_out(world):
     assert result["details"] == 2  # the boxes and their number
     assert result["details_true"] == pytest.approx(boxes / (2 * len(captions)))
     assert result["true"] == result["tells_apart"] == 0
-
-
-@pytest.mark.parametrize("extra", [{}, {"scene": 7}, {"scene": {"noun": "ball"}}, {"scene": {"noun": ["x"]}}])
-def test_an_example_from_elsewhere_is_named(extra, tmp_path):
-    with pytest.raises(UserError, match="'photo 7'"):
-        scene_of(Example("photo 7", tmp_path / "x.png", extra=extra))
-
-
-@pytest.mark.parametrize(
-    "request_", [{"groups": 5000}, {"group_size": (3, 90)}, {"group_size": (6, 4)}, {"splits": {"train": 0.5}}]
-)
-def test_a_world_that_cannot_be_made_is_refused(request_, tmp_path):
-    with pytest.raises(UserError, match="toy world"):
-        make(tmp_path, **request_)
