@@ -683,32 +683,14 @@ def _word_rows(numbers: Tensor, probability: Tensor, ids: Tensor | None) -> Tens
     return torch.stack([numbers.float(), probability], -1)
 
 
-@dataclass(frozen=True, eq=False)
 class Beside(StreamSource):
-    """The boxes of another source's regions, or the relations between them.
+    """The boxes of another source's regions, or the relations between them."""
 
-    cells  (R, 4) where the boxes of every photo are the same: the cells of grids
-    """
-
-    regions: StreamSource
-    gives: Literal["boxes", "relations"]
-    cells: Tensor | None = None
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        return self.regions.name
-
-    @property
-    def most(self) -> int:  # type: ignore[override]
-        return self.regions.most
-
-    @property
-    def feature_size(self) -> int:  # type: ignore[override]
-        return {BOXES: 4, RELATIONS: 3}[self.gives]
-
-    @property
-    def takes(self) -> Collection[Kind]:  # type: ignore[override]
-        return self.regions.takes
+    def __init__(self, regions: StreamSource, gives: Literal["boxes", "relations"], cells: Tensor | None = None):
+        """cells  (R, 4) where the boxes of every photo are the same: the cells of grids"""
+        self.regions, self.gives, self.cells = regions, gives, cells
+        self.name, self.most, self.takes = regions.name, regions.most, regions.takes
+        self.feature_size = 4 if gives == BOXES else 3
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -815,7 +797,7 @@ class Kept(StreamSource):
     def beside(self, gives: Literal["boxes", "relations"]) -> StreamSource:
         beside = self._source.beside(gives)
         assert isinstance(beside, Beside)
-        return replace(beside, regions=self)
+        return Beside(self, gives, beside.cells)
 
 
 @dataclass(frozen=True)
