@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import threading
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from support.stores import feature_store, store_folder
 from tellapart import journals
 from tellapart.data.examples import Example
 from tellapart.data.media import photos
-from tellapart.encoders.encoder import Encoder
+from tellapart.encoders.encoder import Encoder, FrameEncoder, InView
 from tellapart.features.extracted import encode_items
 
 # What is kept
@@ -303,6 +304,17 @@ def test_whatever_a_data_set_is_called_its_store_lies_in_a_folder_of_its_own_bel
         assert files.real(folder).parent == files.real(tmp_path / "features")
         feature_store(folder, encoder)
         assert (folder / "manifest.json").is_file()
+
+
+def test_whatever_features_depend_on_is_in_the_name_of_their_folder(encoder, tmp_path):
+    """A network that was trained anew under the same name has a store of its own."""
+    retrained = copy(encoder)
+    retrained.weights_sha256 = "0" * 64
+    sources = [encoder, retrained, InView(encoder, 1), InView(encoder, 2), FrameEncoder(encoder, 2)]
+    sources += [Encoder(replace(encoder.config, **{field: 3})) for field in ("grid", "coarse")]
+    sources += [Encoder(replace(encoder.config, pooling="max")), FrameEncoder(encoder, 2, around=1)]
+    assert len({store_folder(tmp_path, "photos", source) for source in sources}) == len(sources)
+    assert store_folder(tmp_path, "photos", Encoder(encoder.config)) == store_folder(tmp_path, "photos", encoder)
 
 
 # The command

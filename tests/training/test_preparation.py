@@ -1,6 +1,8 @@
 """What is wrong with a request is said before photos are looked at, and leaves nothing behind."""
 
 import json
+import re
+import shlex
 from contextlib import suppress
 
 import pytest
@@ -39,64 +41,46 @@ def refused(tellapart, small_world, tmp_path):
     return ask
 
 
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        (["--captioner", "parrot"], "there is no captioner 'parrot'"),
-        (["--retriever", "dog", "--objective.name", "info_nce"], "there is no retriever 'dog'"),
-        (["--model", "{wings: 2}"], "model.wings: transformer has no such setting"),
-        (["--model", "{width: 30, heads: 4}"], "not 30 with 4 heads"),
-        (["--model", "{vocab_size: 7}"], "model.vocab_size: follows from the data"),
-        (["--encoder.name", "eye"], "there is no encoder 'eye'"),
-        (["--init_from", "nowhere"], "there is no model 'nowhere'"),
-        (["--init_from", "plain"], "init_from"),
-        (["--device", "abacus"], "device 'abacus' cannot be used here"),
-        (["--validation.metric", "BLEU"], "validation.metric: there is no 'BLEU' here"),
-        (["--validation.metric", "length"], "validation.metric: length is neither better nor worse"),
-        (["--validation.judges", "[nowhere]"], "there is no retriever 'nowhere'"),
-        (["--data.val_split", "monday"], "in the split 'monday'"),
-        (["--data.train_split", "monday"], "in the split 'monday'"),
-        (["--data.min_count", "100000"], "data.min_count: no word"),
-        ([*POLICY, "--objective.rewards.weights", "{cidre: 1.0}"], "there is no reward 'cidre'"),
-        (
-            [*POLICY, "--objective.rewards.dataset_weights", "{cider_d: {nowhere: 2.0}}"],
-            "there is no data set 'nowhere'",
-        ),
-        (
-            [
-                *POLICY,
-                "--objective.rewards.weights",
-                "{geg_avg: 1.0}",
-                "--objective.rewards.image_retriever",
-                "nowhere",
-            ],
-            "there is no retriever 'nowhere'",
-        ),
-        (["--objective.sentence_weight", "1"], "objective.sentence_weight: only tagging predicts sentences"),
-        ([*TAGGING, "--objective.sentence_weight", "1"], "sentence_weight needs a run of retrievers/text"),
-        (
-            [*TAGGING, "--objective.sentence_weight", "1", "--objective.rewards.text_retriever", "word"],
-            "objective.rewards.text_retriever: word compares captions with photos",
-        ),
-        (
-            [*POLICY, "--objective.rewards.weights", "{text_rank: 1.0}", "--objective.rewards.text_retriever", "word"],
-            "objective.rewards.text_retriever: word compares captions with photos",
-        ),
-        (
-            [
-                *POLICY,
-                "--objective.rewards.weights",
-                "{geg_avg: 1.0}",
-                "--objective.rewards.look_alikes",
-                "nowhere.json",
-            ],
-            "nowhere.json: there is no such file",
-        ),
-    ],
-    ids=lambda value: " ".join(value[-2:]) if isinstance(value, list) else "",
-)
-def test_a_wrong_name_is_found_before_features_are_computed_and_leaves_no_folder(refused, arguments, named):
-    assert named in refused(*arguments)
+WRONG = {
+    "--captioner parrot": "there is no captioner 'parrot'",
+    "--retriever dog --objective.name info_nce": "there is no retriever 'dog'",
+    "--model '{wings: 2}'": "model.wings: transformer has no such setting",
+    "--model '{width: 30, heads: 4}'": "not 30 with 4 heads",
+    "--model '{vocab_size: 7}'": "model.vocab_size: follows from the data",
+    "--encoder.name eye": "there is no encoder 'eye'",
+    "--init_from nowhere": "there is no model 'nowhere'",
+    "--init_from plain": "init_from",
+    "--device abacus": "device 'abacus' cannot be used here",
+    "--validation.metric BLEU": "validation.metric: there is no 'BLEU' here",
+    "--validation.metric length": "validation.metric: length is neither better nor worse",
+    "--validation.judges [nowhere]": "there is no retriever 'nowhere'",
+    "--data.val_split monday": "in the split 'monday'",
+    "--data.train_split monday": "in the split 'monday'",
+    "--data.min_count 100000": "data.min_count: no word",
+    "policy weights={cidre: 1.0}": "there is no reward 'cidre'",
+    "policy dataset_weights={cider_d: {nowhere: 2.0}}": "there is no data set 'nowhere'",
+    "policy weights={geg_avg: 1.0} image_retriever=nowhere": "there is no retriever 'nowhere'",
+    "policy weights={text_rank: 1.0} text_retriever=word": "text_retriever: word compares captions with photos",
+    "policy weights={geg_avg: 1.0} look_alikes=nowhere.json": "nowhere.json: there is no such file",
+    "--objective.sentence_weight 1": "objective.sentence_weight: only tagging predicts sentences",
+    "tagging": "sentence_weight needs a run of retrievers/text",
+    "tagging text_retriever=word": "objective.rewards.text_retriever: word compares captions with photos",
+}
+
+
+def arguments_of(text):
+    """`policy` and `tagging` stand for the arguments of such a run, NAME=VALUE for its rewards."""
+    kind, _, rest = text.partition(" ")
+    if kind not in ("policy", "tagging"):
+        return shlex.split(text)
+    rewards = re.findall(r"(\w+)=(\{.*?\}+|\S+)", rest)
+    tagging = [*TAGGING, "--objective.sentence_weight", "1"]
+    return [*(POLICY if kind == "policy" else tagging), *(f"--objective.rewards.{n}={v}" for n, v in rewards)]
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_wrong_name_is_found_before_features_are_computed_and_leaves_no_folder(refused, text):
+    assert WRONG[text] in refused(*arguments_of(text))
 
 
 def test_a_second_data_file_that_is_not_there_is_found_before_photos_of_the_first_are_looked_at(refused, small_world):
