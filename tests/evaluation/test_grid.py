@@ -1,13 +1,32 @@
-"""Models on a split: who is measured on what, in a world where every photo shows a thing in a place."""
+"""Models on a split: who is measured on what, in a world where every photo shows a thing in a place.
+
+A captioner that looks for its own photos, against one pair of caption and photo at a time; and who looks like whom, by
+the features of the judge's encoder.
+"""
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from capscore import scoring
 from capscore.errors import UserError
 from evaluation import world
+from tellapart import album
+from tellapart.captioning.captioner import load
+from tellapart.data.examples import Example
+from tellapart.data.media import photos
+from tellapart.data.media import photos as data_photos
+from tellapart.data.streams import region_inputs
+from tellapart.decoding import score
+from tellapart.encoders.loading import load as load_encoder
+from tellapart.evaluation import grid as run
+from tellapart.evaluation.grid import groups_of
+from tellapart.evaluation.models import Split
+from tellapart.recipe import EncoderConfig
 
 
 def both_words(data):
@@ -270,3 +289,70 @@ def test_without_look_alikes_there_is_a_reason(data, grid):
     told = {i: record["captions"][0] for i, record in enumerate(world.records_of(data))}
     assert grid(data, {"exact": told}).skipped["TT@6"].startswith("a group has 6 photos")
     assert "TT@6" in grid(data, {"exact": told}, alike=[[-1] * 5] * 12).skipped
+
+
+def test_ranks_are_those_of_each_captions_log_p_for_each_photo(data, grid, small_model):
+    captioner = load(small_model)
+    texts = ["a red bus", "the cat on the bed", "a man riding a wave", "", "a cat", "a bus on the street"] * 2
+    found = grid(data, {"a": dict(enumerate(texts))}, reader=False)
+    row = found.rows["a"]
+    run.add_self_retrieval(row, captioner, found.split, found.measured)
+
+    words, size = captioner.model.tokenizer, captioner.encoder.config.image_size
+    logp = np.zeros((12, 12))
+    for p, photo in enumerate(found.split.photos):
+        pixels = photos.read(photo.file, size).pixels
+        grid_features = captioner.encoder(pixels[None]).grid
+        memory = captioner.model.captioner.encode(
+            region_inputs(grid_features, torch.ones(grid_features.shape[:2], dtype=torch.bool))
+        )
+        for n, text in enumerate(texts):
+            if ids := words.encode(text):
+                tokens = torch.tensor([ids])
+                mask = torch.ones_like(tokens, dtype=torch.bool)
+                logp[n, p] = score(captioner.model.captioner, memory, tokens, mask, bos=words.bos).sum().item()
+    ranks = (logp >= np.diag(logp)[:, None] - 1e-4).sum(1) - 1
+    assert len(set(ranks.tolist())) > 3
+    assert ranks[3] == 11  # nothing is as probable for every photo
+    for k in (1, 5, 10):
+        assert row.scores[f"self R@{k}"] == (ranks < k).mean()
+    assert row.signature["self R@1"].startswith("self R@1|photos:12|captions:12|w:")
+
+
+def split_of(files, captions=("a photo",)):
+    return Split("x", "x", [Example(str(i), file, captions=captions) for i, file in enumerate(files)], [])
+
+
+@pytest.fixture(scope="module")
+def files():
+    return sorted((Path(album.__file__).parent / "photos").glob("*.webp"))[:9]
+
+
+def test_the_five_nearest_by_cosine_of_the_pooled_features(files):
+    """Against the cosines of all pairs, in a loop; and a photo without references is nobody's look-alike."""
+    split = split_of(files)
+    split.photos[4] = Example("4", files[4], captions=())
+    encoder = load_encoder(EncoderConfig("efficientnet_lite0", 224, 7), torch.device("cpu"))
+    vectors = [encoder(data_photos.read(file, 224).pixels[None]).pooled[0].double().numpy() for file in files]
+    unit = [vector / np.linalg.norm(vector) for vector in vectors]
+    found = groups_of(split, "cpu")
+    assert found.signature.startswith("efficientnet_lite0-06a4248e-5")
+    for photo in range(9):
+        others = [other for other in range(9) if other not in (photo, 4)]
+        nearest = sorted(others, key=lambda other: -(unit[photo] @ unit[other]))[:5]
+        assert found.nearest[photo].tolist() == ([-1] * 5 if photo == 4 else nearest)
+
+
+def test_a_copy_is_no_look_alike_and_a_photo_that_cannot_be_read_has_none(files, tmp_path):
+    copy = tmp_path / "copy.webp"
+    shutil.copy(files[0], copy)
+    found = groups_of(split_of([*files[:6], copy, tmp_path / "missing.webp"]), "cpu")
+    assert 6 not in found.nearest[0]
+    assert 0 not in found.nearest[6]
+    assert found.nearest[7].tolist() == [-1] * 5
+    assert 7 not in found.nearest[:7]
+
+
+def test_six_photos_with_references_make_a_group(files):
+    assert groups_of(split_of(files[:5])) is None
+    assert sorted(groups_of(split_of(files[:6]), "cpu").nearest[0].tolist()) == [1, 2, 3, 4, 5]

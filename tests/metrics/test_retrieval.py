@@ -1,15 +1,29 @@
-"""Measures of retrieval, against loops over captions and photos, and by hand."""
+"""Measures of retrieval, against loops over captions and photos, and by hand.
+
+Ranks, gaps and means of others by hand, for arrays and for tensors; average precision against scikit-learn's, and
+Fang's weighting against sums by hand.
+"""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from capscore import statistics
 from tellapart.metrics import retrieval
-from tellapart.metrics.retrieval import Name, parse
+from tellapart.metrics.retrieval import (
+    Name,
+    average_precision,
+    gap_to_highest,
+    gap_to_mean,
+    mean_of_others,
+    parse,
+    ranks_of_matches,
+    weighted_average_precision,
+)
 
 
 def unit(random, *shape):
@@ -354,3 +368,69 @@ def test_a_photo_without_a_reference_has_no_part_in_text_to_text():
         retrieval.text_to_text(captions[:0], np.zeros(0, int), means, np.array([1, 1]), of_people=False).ranks.size == 0
     )
     assert replace(Name("TT R", 1), k=5) == parse("TT R@5")
+
+
+@pytest.fixture(params=[np.array, torch.tensor], ids=["numpy", "torch"])
+def array(request):
+    return request.param
+
+
+def test_a_rank_counts_all_that_fit_at_least_as_well_and_ties_too(array):
+    similarity = array([[0.5, 0.5, 0.9], [0.5, 0.4, 0.3], [0.5, 0.5 - 1e-7, -float("inf")], [0.5, 0.5 - 1e-4, 0.0]])
+    assert ranks_of_matches(similarity, similarity[:, 0]).tolist() == [2, 0, 1, 0]
+    assert ranks_of_matches(similarity, similarity[:, 0], tie=1e-3).tolist() == [2, 0, 1, 1]
+
+
+def test_the_gap_is_to_the_mean_of_those_that_exist(array):
+    own, group = array([3.0, 3.0, 3.0]), array([[1.0, 4.0], [1.0, 100.0], [100.0, 100.0]])
+    exists = array([[True, True], [True, False], [False, False]])
+    assert gap_to_mean(own, group, exists).tolist() == [0.5, 2, 3]
+
+
+def test_the_gap_is_to_the_highest_of_those_that_exist(array):
+    own, group = array([3.0, 3.0, 3.0]), array([[1.0, 4.0], [1.0, 100.0], [100.0, 100.0]])
+    exists = array([[True, True], [True, False], [False, False]])
+    assert gap_to_highest(own, group, exists).tolist() == [-1, 2, 3]
+    assert gap_to_highest(own, group[:, :0], exists[:, :0]).tolist() == [3, 3, 3]
+
+
+def test_the_mean_of_others_leaves_one_out(array):
+    values = array([1.0, 2.0, 6.0])
+    assert mean_of_others(values.sum(), values, 3).tolist() == [4, 3.5, 1.5]
+    assert mean_of_others(array([9.0, 3.0]), array([6.0, 1.0]), array([3, 2])).tolist() == [1.5, 2]
+
+
+def test_it_is_that_of_scikit_learn_also_where_scores_tie():
+    reference = pytest.importorskip("sklearn.metrics").average_precision_score
+    draw = np.random.default_rng(0)
+    has = draw.random((60, 12)) < 0.3
+    scores = draw.random((60, 12)).round(1)  # so few values that many tie
+    expected = [reference(has[:, word], scores[:, word]) for word in range(12)]
+    np.testing.assert_allclose(average_precision(scores, has), expected, atol=1e-12)
+
+
+def test_where_all_scores_tie_it_is_the_share_of_photos_with_the_word():
+    has = np.array([[True], [False], [False], [True], [False]])
+    assert average_precision(np.zeros((5, 1)), has)[0] == pytest.approx(2 / 5)
+
+
+def test_a_word_that_no_photo_has_is_left_out():
+    assert np.isnan(average_precision(np.ones((3, 1)), np.zeros((3, 1), bool)))[0]
+    assert np.isnan(weighted_average_precision(np.ones((3, 1)), np.zeros((3, 1), int), 5))[0]
+
+
+def test_what_more_people_mention_counts_more():
+    """K = 5.  By score: 3 mentions, none, 1 mention.  A mention is 0.8 of a true positive; the last photo is 0.2 of a
+    false one, the second a whole one.
+    """
+    scores, mentions = np.array([[0.9], [0.5], [0.2]]), np.array([[3], [0], [1]])
+    after_first = 2.4 / 2.4
+    after_last = (2.4 + 0.8) / (2.4 + 0.8 + 1 + 0.2)
+    expected = 2.4 / 3.2 * after_first + 0.8 / 3.2 * after_last
+    assert weighted_average_precision(scores, mentions, 5)[0] == pytest.approx(expected)
+
+
+def test_the_best_precision_at_a_recall_or_beyond_counts():
+    """None first, then 2 mentions, then 4: precision rises to 4.8 / 5.8, which holds for all recall before."""
+    scores, mentions = np.array([[0.9], [0.5], [0.2]]), np.array([[0], [2], [4]])
+    assert weighted_average_precision(scores, mentions, 5)[0] == pytest.approx(4.8 / 5.8)
