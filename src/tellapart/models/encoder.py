@@ -69,7 +69,7 @@ def _encoder_here(config: EncoderConfig, sha256: str, device: torch.device) -> P
 
     A downloaded model must not decide what is read from this machine.
     """
-    from tellapart.models import clip_words, parts
+    from tellapart.models import parts
 
     named = Path(config.name)
     if not named.is_absolute() and not files.is_folder(named) and not is_weights(config.name):
@@ -77,7 +77,7 @@ def _encoder_here(config: EncoderConfig, sha256: str, device: torch.device) -> P
     encoders, refusals = list[PhotoEncoder](), list[UserError]()
     for folder in paths.encoders():
         is_folder = pretrained.could_be(str(folder)) and files.is_folder(folder)
-        if is_folder or is_weights(str(folder)) or clip_words.is_run(str(folder)):
+        if is_folder or is_weights(str(folder)) or parts.network_of(folder) == parts.CLIP_TAGGER:
             try:
                 encoders.append(parts.load_encoder(replace(config, name=str(folder)), device))
             except UserError as refusal:  # it may be that of another model: its photos have another size, say

@@ -9,26 +9,32 @@ the same.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from capscore import files
 from capscore.errors import UserError
 from tellapart import models, paths
+from tellapart.data.streams import REGIONS, Stream
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import PhotoEncoder, loading, pretrained
-from tellapart.encoders.encoder import Encoder, Part, Tuned, with_frames
-from tellapart.models import clip_words
+from tellapart.encoders.encoder import Encoder, Features, Part, Tuned, with_frames
+from tellapart.features.extracted import read_item
 from tellapart.recipe import EncoderConfig
 from tellapart.taggers import TAGGERS
 from tellapart.taggers.tagger import SPECIALS, Tagger
 
 FOLDER = "parts"
+CLIP_TAGGER = "clip_tagger"
 _DIGITS = 16  # of a hash, in the name of a part
 
 
@@ -62,13 +68,17 @@ class TaggerRun:
         return str(self.config.inputs.get("regions", {}).get("name", ""))
 
 
-def is_tagger(folder: Path) -> bool:
-    """True of the folder of a tagger's run."""
+def network_of(folder: Path) -> str:
+    """The network, such as a tagger, whose run folder this is; nothing for others."""
     try:
         described = files.read_json(folder / "config.json") if files.is_file(folder / "config.json") else {}
-        return described.get("network") == "tagger"
     except UserError:
-        return False
+        return ""
+    return str(described.get("network", ""))
+
+
+def is_tagger(folder: Path) -> bool:
+    return network_of(folder) == "tagger"
 
 
 def read_tagger(folder: Path) -> TaggerRun:
@@ -81,8 +91,8 @@ def read_tagger(folder: Path) -> TaggerRun:
 def load_encoder(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
     """One of the table, a backbone of transformers, one that was tuned, or a clip tagger: by the folder of its run."""
     folder = Path(config.name)
-    if clip_words.is_run(config.name):
-        return clip_words.ClipWords(config, folder, device)
+    if network_of(folder) == CLIP_TAGGER:
+        return ClipWords(config, folder, device)
     return tuned_encoder(folder, config, device) if is_tagger(folder) else loading.load(config, device)
 
 
@@ -136,3 +146,33 @@ def _hashes(folder: Path) -> set[str]:
     run = read_tagger(folder)
     tuned = {} if run.network.encoder is None else run.network.encoder.state_dict()
     return {run.sha256, pretrained.sha256({name: tensor.half() for name, tensor in tuned.items()})}
+
+
+class ClipWords:
+    """A run of a clip tagger as an encoder: the probabilities of its words, as one row."""
+
+    regions = 1
+
+    def __init__(self, config: EncoderConfig, folder: Path, device: torch.device):
+        described = models.read_config(folder, "network")
+        self.base: PhotoEncoder = models.encoder_from(described.inputs[REGIONS], device)
+        network, sha256 = models.rebuild(folder, TAGGERS, "network", described)
+        self._network, self._device = network.eval().requires_grad_(False).to(device), device
+        self.words = tuple(WordTokenizer.load(folder).words[len(WordTokenizer.specials) :])
+        self.config, self.fit = replace(self.base.config, name=config.name), self.base.fit
+        self.weights_sha256 = hashlib.sha256(f"{sha256} {self.base.weights_sha256}".encode()).hexdigest()
+        self.feature_size = self.pooled_size = len(self.words)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return self.config.identity | {"weights_sha256": self.weights_sha256}
+
+    def read(self, source: Any) -> Any:
+        return read_item(self.base, source)
+
+    @torch.inference_mode()
+    def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
+        grid = self.base(pixels).grid.to(self._device).float()
+        mask = torch.ones(grid.shape[:2], dtype=torch.bool, device=self._device)
+        probability: Tensor = self._network.probabilities(Stream(grid, mask))  # type: ignore[operator]
+        return Features(probability[:, None], probability)
