@@ -114,7 +114,7 @@ def test_the_database_of_serve(locked):
 def test_serve_with_a_database_elsewhere(locked, postgresql):
     stored = Photos(locked, postgresql)
     stored.add({"file": path.name, "caption": "a red bus"} for path in sorted(locked.glob("*.png")))
-    job = Job(1, "write")
+    job = Job(id=1, kind="write")
     with somebody_else():
         assert len(export(stored, "all", ".csv").splitlines()) == 7
         with pytest.raises(UserError, match=r"tellapart\.reviewed\.jsonl\.journal.*Permission denied"):

@@ -79,6 +79,9 @@ class Page:
     def leave(self, image: PageImage, reason: str) -> None:
         self.left.append(self.sentence(image.start, image.source or "an image", reason))
 
+    def describe(self, image: PageImage, alt: str) -> None:
+        self.changes.append(Change.of(image, alt, self.text.text))
+
     def check(self) -> None:
         """Only changes that change their alt texts and nothing else are kept."""
         try:
@@ -360,7 +363,7 @@ def describe(pages: Sequence[Page], captioner: PhotoCaptioner, retriever: Retrie
                 page.leave(image, "its alt text would need letters that the page's encoding may not have")
             else:
                 taken.add(_plain(alt))
-                page.changes.append(Change.of(image, alt, page.text.text))
+                page.describe(image, alt)
 
 
 def _alt_text(caption: str) -> str:

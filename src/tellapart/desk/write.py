@@ -112,32 +112,25 @@ class Writer:
         self._photos_in: dict[Path, dict[str, int]] = {}  # folder -> stem -> number of photos with it
         self.journal = Journal(captions.path)
 
-    def plan(self) -> Iterator[Planned | BadPhoto]:
-        """In the order of the captions.  UserErrors of one photo do not stop the others."""
+    def run(self, *, dry_run: bool = False) -> Iterator[Planned | BadPhoto]:
+        """In the order of the captions, each photo when it has been written; the journal must be held.
+
+        What is wrong with one photo does not stop the others.
+        """
         for place, rows in self._captions.rows.items():
             photo = next(iter(rows.values()))["file"]
+            result: Planned | BadPhoto
             try:
-                yield self._planned(photo, Path(place), rows)
+                result = self._planned(photo, Path(place), rows)
+                if result.merged.edits and not dry_run:
+                    self.write(result)
             except BadPhoto as error:
-                yield error
+                result = error
             except UserError as error:
-                yield BadPhoto(photo, str(error).rstrip("."))
+                result = BadPhoto(photo, str(error).rstrip("."))
             except Exception as error:
-                yield unexpected(photo, error)
-
-    def run(self, *, dry_run: bool = False) -> Iterator[Planned | BadPhoto]:
-        """The same, each when it has been written; the journal must be held."""
-        for planned in self.plan():
-            if isinstance(planned, Planned) and planned.merged.edits and not dry_run:
-                try:
-                    self.write(planned)
-                except UserError as error:
-                    yield BadPhoto(planned.photo, str(error).rstrip("."))
-                    continue
-                except Exception as error:
-                    yield unexpected(planned.photo, error)
-                    continue
-            yield planned
+                result = unexpected(photo, error)
+            yield result
 
     def write(self, planned: Planned) -> None:
         """One photo, unless its target has changed meanwhile."""

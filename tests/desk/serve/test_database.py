@@ -169,7 +169,7 @@ def test_export_and_writing(folder, url):
     table = export(photos, "approved", ".csv").decode()
     assert "our red bus" in table
     assert "cat" not in table
-    job = Job(1, "write")
+    job = Job(id=1, kind="write")
     write_files(job, photos, "txt", "approved", replace_texts=False, dry_run=True)
     assert (job.result["counts"], sorted(folder.rglob("*.txt"))) == ({"write": 2}, [])
     write_files(job, photos, "txt", "all", replace_texts=False, dry_run=False)
@@ -188,7 +188,7 @@ def test_photos_that_are_gone_or_changed_get_nothing_written_and_are_named(folde
     (folder / bus.file).unlink()
     Image.new("RGB", (9, 9), "white").save(folder / other.file)
     photos.decide(cat.id, cat.version, "edited", "=1+1")
-    job = Job(1, "write")
+    job = Job(id=1, kind="write")
     write_files(job, photos, "txt", "all", replace_texts=False, dry_run=False)
     assert job.result["counts"] == {"write": 3, "failed": 2}
     reasons = {one["file"]: one["reason"] for one in job.result["failed"]}
@@ -274,7 +274,7 @@ def test_a_damaged_row_is_that_photos_error_and_the_others_go_on(folder, row):
     assert [photo.caption for photo in photos.all()] == ["", *CAPTIONS[1:]]
     assert [photo.row for photo in photos.by_file([bus.file, other.file])] == [found.row, other.row]
     assert export(photos, "all", ".csv").decode().count("\n") == 6
-    job = Job(1, "write")
+    job = Job(id=1, kind="write")
     write_files(job, photos, "txt", "approved", replace_texts=False, dry_run=True)
     assert job.result["counts"]["write"] == 1
     captioned(folder, None, ["new"] * 5, "B")  # nothing comes in the place of what a person approved

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import lru_cache, partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryFile
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -26,7 +26,7 @@ from tellapart.desk.chatter import one_line
 from tellapart.desk.lint import RULES
 from tellapart.desk.serve import job
 from tellapart.desk.serve.database import FILTERS, Changed, Photo, Photos
-from tellapart.desk.serve.job import Captioning, Jobs, is_inside
+from tellapart.desk.serve.job import Captioning, Job, Jobs, is_inside
 from tellapart.errors import BadPhoto
 from tellapart.version import __version__
 from tellapart.web import Sorry, sorry
@@ -93,17 +93,6 @@ class Undoing(BaseModel):
     decision: int | None = Field(None, ge=1, lt=1 << 31)
 
 
-class JobState(BaseModel):
-    id: int
-    kind: str
-    state: str
-    done: int
-    total: int
-    error: str
-    result: dict[str, Any]
-    seconds_left: float | None
-
-
 class Starting(BaseModel):
     """caption: new photos of the folder.  write, undo-write: captions to the files, as `tellapart write` does."""
 
@@ -121,7 +110,7 @@ class State(BaseModel):
     most_upload: int
     filters: dict[str, str]
     counts: dict[str, int]
-    jobs: list[JobState]
+    jobs: list[Job]
 
 
 class Uploaded(BaseModel):
@@ -275,23 +264,23 @@ def _add_jobs(server: FastAPI, captioning: Captioning, photos: Photos | None, jo
         )
 
     @server.get("/api/jobs")
-    def list_jobs() -> list[JobState]:
+    def list_jobs() -> list[Job]:
         """The last jobs of each kind since the server was started."""
-        return [JobState(**running.public()) for running in jobs.all()]
+        return jobs.all()
 
     @server.get("/api/jobs/{id}")
-    def show_job(id: int) -> JobState:
+    def show_job(id: int) -> Job:
         for running in jobs.all():
             if running.id == id:
-                return JobState(**running.public())
+                return running
         raise Sorry(404, "there is no such job.")
 
     @server.post("/api/jobs")
-    def start_job(request: Starting) -> JobState:
+    def start_job(request: Starting) -> Job:
         """One of a kind runs at a time.  With `dry_run`, nothing is written, and the result says what would be."""
         if photos is None:
             raise Sorry(404, "this server has no folder.")
-        work: Callable[[job.Job], None]
+        work: Callable[[Job], None]
         match request.kind:
             case "caption":
                 work = partial(captioning.caption_folder, photos=photos)
@@ -300,7 +289,7 @@ def _add_jobs(server: FastAPI, captioning: Captioning, photos: Photos | None, jo
             case "write":
                 wanted = partial(job.write, photos=photos, kind=request.to, which=request.which)
                 work = partial(wanted, replace_texts=request.replace, dry_run=request.dry_run)
-        return JobState(**jobs.start("caption" if request.kind == "caption" else "write", work).public())
+        return jobs.start("caption" if request.kind == "caption" else "write", work)
 
 
 def _add_models(server: FastAPI, captioning: Captioning) -> None:

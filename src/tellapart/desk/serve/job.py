@@ -7,10 +7,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
+
+from pydantic import BaseModel, PrivateAttr
 
 from capscore import files
 from capscore.errors import UserError
@@ -41,19 +43,18 @@ class Stopped(Exception):
     pass
 
 
-@dataclass
-class Job:
+class Job(BaseModel):
     id: int
     kind: str  # caption or write
     state: str = "starting"  # then what it does; in the end done or failed
     done: int = 0
     total: int = 0
     error: str = ""
-    result: dict[str, Any] = field(default_factory=dict)
+    result: dict[str, Any] = {}
     seconds_left: float | None = None
     _began: tuple[float, int] = (0.0, 0)
     _counts: bool = False
-    _end: threading.Event = field(default_factory=threading.Event)
+    _end: threading.Event = PrivateAttr(default_factory=threading.Event)
 
     def begin(self, state: str, total: int, done: int = 0, *, counts: bool = False) -> None:
         """counts  its steps itself (`advance`), whatever bars of others there are meanwhile"""
@@ -80,9 +81,6 @@ class Job:
     def running(self) -> bool:
         return self.state not in ("done", "failed")
 
-    def public(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
-
 
 class Jobs:
     """Each in a thread; one of a kind at a time."""
@@ -103,7 +101,8 @@ class Jobs:
             if same and same[-1].running:
                 raise UserError(f"job {same[-1].id} is still running; wait until it is done.")
             self._count += 1
-            job = Job(self._count, kind, _end=self._end)
+            job = Job(id=self._count, kind=kind)
+            job._end = self._end
             self._jobs = [job for job in self._jobs if job not in same[: 1 - _KEPT]] + [job]
             thread = threading.Thread(target=self._run, args=(job, work), daemon=True)
             self._threads = [*(thread for thread in self._threads if thread.is_alive()), thread]
