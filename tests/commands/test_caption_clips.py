@@ -155,7 +155,8 @@ def test_serve_has_the_same_default(tellapart, tmp_path, small_model, of_clips, 
     monkeypatch.setitem(album.EMBEDDED, album.DEFAULT, small_model)
     monkeypatch.setitem(album.EMBEDDED, album.CLIPS, of_clips)
     monkeypatch.setattr(web, "run", lambda *_: None)
-    monkeypatch.setattr(Jobs, "start", lambda _, kind, work: work(Job(id=1, kind=kind)))  # at once, not beside the server
+    at_once = lambda _, kind, work: work(Job(id=1, kind=kind))  # noqa: E731 - not beside the server
+    monkeypatch.setattr(Jobs, "start", at_once)
     assert tellapart("caption", files, "--among", files, "--out", tmp_path / "c.jsonl")[0] == 0
     expected = [(row["caption"], round(row["logprob"], 4)) for row in rows_of(tmp_path / "c.jsonl")]
     for model, is_default in (([], True), (["--model", small_model], False)):
