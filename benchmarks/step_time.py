@@ -39,7 +39,7 @@ from tellapart.objectives.policy_gradient import PolicyGradient
 from tellapart.recipe import Recipe
 from tellapart.rewards import Reward, SampledCaptions, Term
 from tellapart.rewards.combine import Remembers
-from tellapart.training.build import policy_step, seed_everything
+from tellapart.training.build import policy_step, reward_context, seed_everything
 from tellapart.training.preparation import Selection, select, sources_of
 
 BATCHES = 5  # whose median is reported, after one that pays for setting up
@@ -201,17 +201,17 @@ def _parts(
             return encode(*arguments)  # type: ignore[operator]
 
     captioner.encode = timed_encode  # type: ignore[assignment]
-    step = policy_step(
-        TimedPolicyGradient,
+    context = reward_context(
         recipe,
-        captioner,
         tokenizer,
         sources,
         data,
+        device,
         names=[one.name for one in chosen],
         features=Path(recipe.data.features) if cached else scratch,
-        device=device,
-        wrap=lambda name, term: timed(name, term, watch),
+    )
+    step = policy_step(
+        TimedPolicyGradient, recipe, captioner, tokenizer, context, wrap=lambda name, term: timed(name, term, watch)
     )
     step.watch = watch
     return step, captioner.train(), BatchStream(data, recipe.batch_size, recipe.data.captions_per_photo, recipe.seed)

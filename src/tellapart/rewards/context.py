@@ -98,7 +98,8 @@ class RewardContext:
         left_out: Callable[[], Sequence[Exclusion]] = tuple,
     ):
         self._detector, self._left_out = detector, left_out
-        self.config, self.data, self.vocabulary, self.world = config, data, view.vocabulary, world
+        self.config, self.data, self.view, self.world = config, data, view, world
+        self.vocabulary = view.vocabulary
         self._sources, self._features, self.names = sources, features, names
         self._load = load or partial(load_retriever, device=str(device))
         self.content = content_words(self.vocabulary)

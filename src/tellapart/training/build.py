@@ -167,36 +167,18 @@ def captioner_parts(
         judges=world.sequentially(partial(judges, list(map(prepared.load, recipe.validation.judges)), judged_by)),
         world=world,
     )
+    problems = [*prepared.problems, *failed]
+    names = [dataset.name for dataset in prepared.selections]
+    context = partial(reward_context, recipe, tokenizer, training, photos, names=names, load=prepared.load)
     if recipe.objective.name == "cross_entropy":
-        if recipe.objective.caption_weights.by != "none":
-            photos.weights = world.sequentially(
-                partial(_caption_weights, recipe, prepared, training, photos, tokenizer)
-            )
+        weights = recipe.objective.caption_weights
+        if weights.by != "none":
+            photos.weights = world.sequentially(lambda: caption_weights(weights, context(torch.device("cpu"))))
         mean = MeanWeights(captioner, recipe.optim.ema_decay) if recipe.objective.distillation else None
-        learn = objective(recipe, captioner, tokenizer, mean)
-        return Parts(captioner, learn, judge, photos, [*prepared.problems, *failed], mean=mean)
-    learn = policy_step(
-        PolicyGradient,
-        recipe,
-        captioner,
-        tokenizer,
-        training,
-        photos,
-        names=[dataset.name for dataset in prepared.selections],
-        features=Path(recipe.data.features),
-        device=device,
-        world=world,
-        load=prepared.load,
-    )
-    return Parts(
-        captioner,
-        learn,
-        judge,
-        photos,
-        [*prepared.problems, *failed],
-        keeps={"objective": learn},
-        watch=Watch(recipe.validation.watch, photos=sum(len(examples) for _, examples in judged_by)),
-    )
+        return Parts(captioner, objective(recipe, captioner, tokenizer, mean), judge, photos, problems, mean=mean)
+    learn = policy_step(PolicyGradient, recipe, captioner, tokenizer, context(device, world=world))
+    watch = Watch(recipe.validation.watch, photos=sum(len(examples) for _, examples in judged_by))
+    return Parts(captioner, learn, judge, photos, problems, keeps={"objective": learn}, watch=watch)
 
 
 def _require_agreement(
@@ -223,22 +205,6 @@ def _captioner(
     if recipe.init_from:
         models.start_from(recipe.init_from, captioner, prepared.streams.identities)
     return captioner, {}
-
-
-def _caption_weights(
-    recipe: Recipe, prepared: Prepared, training: Sequence[Source], photos: CaptionedPhotos, tokenizer: Tokenizer
-) -> list[torch.Tensor]:
-    view = WordView.of(tokenizer, (text for example in photos.examples for text in example.captions))
-    context = RewardContext(
-        recipe.objective.rewards,
-        training,
-        photos,
-        view,
-        features=Path(recipe.data.features),
-        device=torch.device("cpu"),
-        load=prepared.load,
-    )
-    return caption_weights(recipe.objective.caption_weights, context)
 
 
 def _examples(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> tuple[list[Any], list[Any], list[str]]:
@@ -301,35 +267,31 @@ def _tokenizer(
     return vocabulary(recipe, [example for _, examples in training for example in examples])
 
 
-def policy_step(
-    kind: type[PolicyStep],
+def reward_context(
     recipe: Recipe,
-    captioner: nn.Module,
     tokenizer: Tokenizer,
     sources: Sequence[Source],
     photos: CaptionedPhotos,
+    device: torch.device,
     *,
     names: Sequence[str],
-    features: Path,
-    device: torch.device,
-    world: ProcessGroup = SINGLE,
+    features: Path | None = None,
     load: Callable[[str], Retriever] | None = None,
-    wrap: Callable[[str, Term], Term] | None = None,
-) -> PolicyStep:
-    """kind      PolicyGradient, or one that also measures itself
+    world: ProcessGroup = SINGLE,
+) -> RewardContext:
+    """The context of the recipe's rewards.
+
     sources   the training photos with their features, data set by data set, and `photos` the same with their captions
     names     of the data sets
-    features  the folder of the feature cache
+    features  the folder of the feature cache, if it is not the recipe's
     load      gives the retriever of a name (default: loads it)
-    wrap      what becomes of each reward, by its name (default: nothing)
     """
-    view = WordView.of(tokenizer, (text for example in photos.examples for text in example.captions))
-    context = RewardContext(
+    return RewardContext(
         recipe.objective.rewards,
         sources,
         photos,
-        view,
-        features=features,
+        WordView.of(tokenizer, (text for example in photos.examples for text in example.captions)),
+        features=features or Path(recipe.data.features),
         device=device,
         names=names,
         world=world,
@@ -337,15 +299,31 @@ def policy_step(
         detector=recipe.detector,
         left_out=partial(not_learned_from, recipe),
     )
+
+
+def policy_step(
+    kind: type[PolicyStep],
+    recipe: Recipe,
+    captioner: nn.Module,
+    tokenizer: Tokenizer,
+    context: RewardContext,
+    *,
+    wrap: Callable[[str, Term], Term] | None = None,
+) -> PolicyStep:
+    """The step of a policy gradient as a recipe describes it, for training and for timing.
+
+    kind  PolicyGradient, or one that also measures itself
+    wrap  replaces each reward, by its name (default: none)
+    """
     return kind(
         captioner,
         tokenizer,
         registry.build(context, wrap),
         recipe.objective.policy,
         max_words=recipe.data.max_words,
-        view=view,
+        view=context.view,
         reference_policy=frozen(captioner) if recipe.objective.policy.kl else None,
-        total=world.sum,
+        total=context.world.sum,
         hide_regions=recipe.objective.hide_regions,
     )
 
