@@ -83,5 +83,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """What completion shows: the public names, whether they were used before or not."""
+    """The names that completion shows: all public ones, whether they were used before or not."""
     return sorted({*globals(), *__all__})

@@ -123,7 +123,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _discard_output() -> None:
-    """What is still to be printed cannot be, and Python would try again at its end."""
+    """Send the rest nowhere: it cannot be printed, and Python would try again at its end."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""What the commands' argument parsers share."""
+"""Parts that the commands' argument parsers share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from capscore.errors import UserError
 
 
 class Parser(command.Parser):
-    """Of a command of tellapart."""
+    """The parser of a command of tellapart."""
 
     def __init__(self, command: str, description: str, example: str):
         super().__init__(f"tellapart {command}", description, example)
@@ -46,7 +46,7 @@ def add_ray(parser: argparse.ArgumentParser | argparse._ArgumentGroup, more: str
 
 
 def add_address(parser: Parser) -> None:
-    """Where a server listens."""
+    """Options for the address at which a server listens."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     parser.add_argument("--port", type=port, default=8000, help="default: %(default)s; 0: any that is free")
 

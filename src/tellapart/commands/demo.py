@@ -158,7 +158,7 @@ def _show(grid: Grid, told_apart: Mapping[str, str]) -> None:
 
 
 def credit(photos: Sequence[Example]) -> str:
-    """What the photos' licences ask for; the page may be handed on without the package's CREDITS.md."""
+    """The credit that the photos' licences ask for; the page may be handed on without the package's CREDITS.md."""
     free = ", ".join(str(photo.id) for photo in photos if photo.extra["license"] == 7)
     return (
         "Photos: via COCO, by the ids in their names, scaled down; CC BY 2.0 (creativecommons.org/licenses/by/2.0)"

@@ -24,8 +24,8 @@ def main(arguments: list[str]) -> int:
     Parser("doctor", "Check this machine and the installation.", "tellapart doctor").parse_args(arguments)
     fine = True
     for check in (_versions, _numbers, _weights, _java, _metrics, _disk):
-        for good, what, found in check():
-            print(f"{'ok  ' if good else 'LOOK'}  {what:<22}  {found}", flush=True)
+        for good, what, finding in check():
+            print(f"{'ok  ' if good else 'LOOK'}  {what:<22}  {finding}", flush=True)
             fine &= good
     return 0 if fine else 1
 

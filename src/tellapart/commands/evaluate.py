@@ -126,7 +126,7 @@ def _taggers(request: Namespace) -> int:
     """Runs that give photos words instead of captions have a table of their own."""
     from tellapart.evaluation.taggers import evaluate
 
-    found = evaluate(
+    results = evaluate(
         request.models,
         request.data,
         split=request.split,
@@ -135,11 +135,11 @@ def _taggers(request: Namespace) -> int:
         out=request.out,
         device=request.device,
     )
-    for one in found:
-        print(f"{one.name}, average precision:")
-        for name, metrics in one.metrics.items():
+    for result in results:
+        print(f"{result.name}, average precision:")
+        for name, metrics in result.metrics.items():
             print_row(name, *(f"{metric} {100 * value:.1f}" for metric, value in metrics.items()))
-    return print_problems([problem for one in found for problem in one.problems])
+    return print_problems([problem for result in results for problem in result.problems])
 
 
 def _print(evaluation: Evaluation, *, all_columns: bool, words: bool) -> None:
@@ -147,10 +147,10 @@ def _print(evaluation: Evaluation, *, all_columns: bool, words: bool) -> None:
 
     width = shutil.get_terminal_size((100, 24)).columns
     grids = evaluation.grids
-    for place, (grid, found) in enumerate(zip(grids, evaluation.differences, strict=True)):
+    for place, (grid, differences) in enumerate(zip(grids, evaluation.differences, strict=True)):
         columns = table.all_columns(grid) if all_columns else table.main_columns(grid)
         blank = "\n" if place else ""
-        print(f"{blank}{table.table(grid, found, columns=columns, width=width)}\n")
+        print(f"{blank}{table.table(grid, differences, columns=columns, width=width)}\n")
         meant = columns if place == len(grids) - 1 else []  # once, below the last table
         sentences = [*table.which_to_believe(grid, columns), *table.notes(grid, columns)]
         print(table.in_lines(sentences, meant, width=width))

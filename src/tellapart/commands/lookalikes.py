@@ -158,7 +158,7 @@ def _print(groups: Groups) -> None:
 
 
 def _summary(groups: Groups, collection: Collection) -> list[str]:
-    """What was found, what was left out, and why."""
+    """Sentences on what was found, what was left out, and why."""
     from tellapart.neighbours.mining import LARGE
     from tellapart.neighbours.search import MEASURED_ON
 

@@ -32,7 +32,7 @@ _INK, _PAPER, _MARK = (20, 20, 20), (255, 255, 255), ((214, 39, 40), (255, 127, 
 
 @dataclass(frozen=True)
 class Picture:
-    """What a model's words of one photo attended to."""
+    """A drawing of what a model's words of one photo attended to."""
 
     model: str
     photo: str
@@ -71,7 +71,7 @@ def draw(captioner: PhotoCaptioner, file: Path, caption: str, word: str = "") ->
 
 
 def file_names(pictures: Sequence[Picture]) -> list[str]:
-    """Of each, one that no other has."""
+    """A name for each that no other has."""
     return [f"{number:03d}.{file_name(one.model)}.{file_name(one.photo)}.png" for number, one in enumerate(pictures, 1)]
 
 
@@ -97,11 +97,11 @@ def _scene(captioner: PhotoCaptioner, file: Path, caption: str) -> _Scene | None
         side = min(photo.size)
         left, top = (photo.width - side) // 2, (photo.height - side) // 2
         photo = photo.crop((left, top, left + side, top + side))
-    found = attention(network, inputs, torch.tensor(tokens, device=captioner.device), bos=words.bos)
-    if not all(one.regions for one in found.words):
+    attended = attention(network, inputs, torch.tensor(tokens, device=captioner.device), bos=words.bos)
+    if not all(one.regions for one in attended.words):
         return None
     ids = inputs[ATTRIBUTES].values[0, :, 0].int().tolist() if ATTRIBUTES in inputs else []
-    return _Scene(photo, boxes, caption.split(), found, [words.decode([id]) for id in ids])
+    return _Scene(photo, boxes, caption.split(), attended, [words.decode([id]) for id in ids])
 
 
 def _clearest(scene: _Scene) -> int:
@@ -111,7 +111,7 @@ def _clearest(scene: _Scene) -> int:
 
 
 def _regions(scene: _Scene, place: int) -> Tensor:
-    """What a word attended to last: of GLIED, in local distilling where it has that."""
+    """Attention of a word in the last layer: of GLIED, in local distilling where it has that."""
     return scene.attention.words[place].regions[-1].mean(0).cpu()
 
 

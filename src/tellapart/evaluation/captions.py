@@ -80,11 +80,11 @@ class Captioners:
         )
 
     def word_regions(self, speaker: str, photo: Path, caption: str) -> WordRegions | None:
-        """Which part of a photo the words of a caption rest on; unknown for captions from a file."""
+        """The part of a photo that the words of a caption rest on; unknown for captions from a file."""
         return _word_regions(self._loaded[speaker], photo, caption) if speaker in self._loaded else None
 
     def attention(self, captions: Mapping[str, Mapping[Path, str]], photos: int, word: str) -> list[Picture]:
-        """What words attend to, of so many photos, the first whose captions have the word.
+        """Pictures of what words attend to, of so many photos, the first whose captions have the word.
 
         captions  model -> photo -> caption
         """
@@ -152,7 +152,7 @@ def _key(captioner: PhotoCaptioner, search: Search, name: str) -> str:
 
 
 def _word_regions(captioner: PhotoCaptioner, file: Path, caption: str) -> WordRegions | None:
-    """Of a caption that the captioner made; none where it is unknown which part of the photo a feature belongs to."""
+    """None where it is unknown which part of the photo a feature belongs to."""
     visual, words = captioner.visual_input, captioner.model.tokenizer
     tokens = words.encode(caption)
     encoder = visual.encoder

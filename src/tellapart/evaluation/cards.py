@@ -49,7 +49,7 @@ _PLACE_BY = "The photo's place among all, 1 if it is found, by {by}, a model tha
 
 @dataclass(frozen=True)
 class WordRegions:
-    """Which part of the photo each word rests on.
+    """The part of the photo that each word rests on.
 
     levels  a text for each word, of a digit for each window, row by row: 0 not at all, 9 most of all words
     middle  the captioner sees only the middle of the photo, a square
@@ -84,7 +84,7 @@ class Card:
 
     @property
     def frame(self) -> str:
-        """Where over the photo words show what they rest on: the whole of it or the middle; empty: nowhere."""
+        """The part of the photo over which words show what they rest on: whole or middle; empty: none."""
         regions = [line.regions for line in self.lines if line.regions]
         return "" if self.is_clip or not regions else "middle" if regions[0].middle else "whole"
 
@@ -206,7 +206,7 @@ def section(
 
 
 def legend(cards: Sequence[Card]) -> str:
-    """What one has to know to read them."""
+    """Sentences that one needs to read the cards."""
     sentences = []
     if any(card.look_alikes for card in cards):
         so = ", with a solid line if the references have them" if any(card.references for card in cards) else ""
@@ -224,7 +224,7 @@ def legend(cards: Sequence[Card]) -> str:
 
 @dataclass(frozen=True, order=True)
 class Clarity:
-    """What speaks for a photo.  Compared field by field, the first that differs decides; more is better.
+    """The case for a photo.  Compared field by field, the first that differs decides; more is better.
 
     differs    the two captions are not of the same words
     right      references have every content word of the model's caption, and it agrees with them at least as well
@@ -247,7 +247,7 @@ class Clarity:
 
 
 def clarity(card: Card, model: str, base: str, *, by: str, gain: float = 0.0) -> Clarity:
-    """Of the lines of a card that have these names; `by` is the column with places by text to text."""
+    """Clarity of the lines of a card that have these names; `by` is the column with places by text to text."""
     ours, theirs = (next(line for line in card.lines if line.name == name) for name in (model, base))
     words, others = (frozenset(split_words(line.caption)) for line in (ours, theirs))
     content = words - STOP_WORDS
@@ -275,7 +275,7 @@ Places = dict[str, dict[int, int]]  # retriever -> photo -> the place, from 1, t
 
 
 def no_regions(_model: str, _photo: Path, _caption: str) -> None:
-    """Of captions whose captioner is not at hand."""
+    """For captions whose captioner is not at hand."""
 
 
 def photo_list(grid: Grid, pictures: Pictures, find_regions: FindRegions, examples: int, first: int) -> Markup:
@@ -355,7 +355,7 @@ def _cards(
 
 
 def _clarities(grid: Grid, cards: Sequence[Card], photos: Sequence[int], name: str, base: str) -> list[Clarity]:
-    """How well each photo shows what a model adds to the base."""
+    """Clarity of each photo: does it show what a model adds to the base?"""
     ours, theirs = (_per_photo(grid.rows[row], "CIDEr-D", len(grid.split.photos)) for row in (name, base))
     gains = ours - theirs
     return [
@@ -375,7 +375,7 @@ def _per_photo(row: Row, score: str, photos: int) -> NDArray[np.float64]:
 def _by_rank(
     photos: Sequence[int], places: Mapping[str, Places], name: str, base: str, by: str, most: Sequence[int]
 ) -> tuple[list[Kind], list[Order]]:
-    """Which photos a model's captions lead to better or worse than the base's."""
+    """Kinds and orders by ranks: photos to which a model's captions lead better or worse than the base's."""
     ours, theirs = (np.array([places[row][by][photo] for photo in photos]) for row in (name, base))
     gained, rise = np.flatnonzero((ours == 1) & (theirs > 1)), np.log(theirs / ours)
     largest = frozenset(index for index, photo in enumerate(photos) if photo in set(most))
@@ -399,7 +399,7 @@ def _columns(grid: Grid, places: Mapping[str, Places]) -> Columns:
 
 
 def _why_these(cards: Sequence[Card], kinds: Sequence[Kind], best: str, base: str) -> str:
-    """Which photos are shown first, in a sentence: they are no fair sample."""
+    """A sentence on the photos that are shown first: they are no fair sample."""
     shown = len(kinds[0].cards) if kinds and kinds[0].at_first else 0
     if not shown:
         return f"Those photos first of which {best} says other things than {base}, in people's words."

@@ -109,7 +109,7 @@ def _read_run(folder: Path, name: str) -> Run:
 
 
 def _position(file: Path) -> dict[str, Any]:
-    """Where a run is, by its checkpoint; nothing where that is gone."""
+    """Position of a run by its checkpoint; empty where that is gone."""
     if not files.is_file(file):
         return {}
     try:
@@ -141,7 +141,7 @@ def in_units(metric: str, value: float) -> float:
 
 
 def facts(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """What the runs are, then the last and the best validations."""
+    """Objective, steps and state of the runs, then the last and the best validations."""
     rewards = [run.label if run.rewards else "" for run in runs]
     table: dict[str, list[str]] = {
         "objective": [run.recipe.objective.name for run in runs],
@@ -200,7 +200,7 @@ def text_table(table: Mapping[str, Sequence[str]], names: Sequence[str], width: 
 
 
 def _short(text: str, most: int = 44) -> str:
-    """Of a list of files, say, the end tells more than the beginning."""
+    """The end of a long text: of a list of files, say, it tells more than the beginning."""
     return text if len(text) <= most else f"...{text[3 - most :]}"
 
 
@@ -489,7 +489,7 @@ def write_page(findings: Findings, out: Path) -> None:
 
 
 def over_steps(runs: Sequence[Run], drawn: dict[str, Markup]) -> list[Figure]:
-    """How runs went (Fig. 6 of the GLD paper), as far as their logs say."""
+    """Curves of runs (Fig. 6 of the GLD paper), as far as their logs go."""
     validations = [
         {name: [(step, in_units(name, value)) for step, value in curve] for name, curve in run.validations.items()}
         for run in runs

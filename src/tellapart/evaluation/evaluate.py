@@ -40,7 +40,7 @@ Name = str | os.PathLike[str]  # of a model, or of a file or folder
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What `evaluate` measured.  A notebook shows the tables; `print` does so in a terminal.
+    """Result of `evaluate`.  A notebook shows the tables; `print` does so in a terminal.
 
     grids     the models side by side, one grid for each data set
     models    as they were named
@@ -60,7 +60,7 @@ class Evaluation:
 
     @cached_property
     def differences(self) -> list[Differences]:
-        """Of each grid: how the models differ from the one that they are compared with."""
+        """The models' differences from the one that they are compared with, of each grid."""
         return [grid.differences() for grid in self.grids]
 
     def write(self, folder: Name) -> None:
@@ -218,7 +218,7 @@ def _texts(given: Name | Sequence[Name], what: str) -> list[str]:
 
 @contextmanager
 def _folder(out: Name | None) -> Iterator[Path]:
-    """Where captions are kept: the folder of the results, for this process alone, or one that is gone afterwards."""
+    """The folder for captions: that of the results, for this process alone, or one that is gone afterwards."""
     if out:
         with journals.held(Path(out), "another evaluation writes here; wait, or name another folder."):
             yield Path(out)
@@ -239,7 +239,7 @@ def _row_of(name: str, models: Sequence[Model]) -> str:
 
 
 def _retrievers(names: Sequence[str] | None, device: str) -> list[Retriever]:
-    """Those asked for, or the default."""
+    """The retrievers that were asked for, or the default."""
     retrievers = [retriever_models.load(name, device=device) for name in names or [DEFAULT]]
     called = [retriever.name for retriever in retrievers]
     if twice := next((name for name in called if called.count(name) > 1), None):
@@ -316,7 +316,7 @@ def grid_of(
 
 
 def trained(models: Sequence[Model]) -> list[Run]:
-    """Those of the models that are run folders with a log, under the names that they have here."""
+    """The models that are run folders with a log, under the names that they have here."""
     runs = []
     for model in models:
         if all(files.is_file(Path(model.given) / name) for name in NEEDED):

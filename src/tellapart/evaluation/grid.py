@@ -85,7 +85,7 @@ class Row(Figures):
 
 
 def mean_of(runs: Sequence[Row]) -> Figures:
-    """Of several runs of one recipe: the means of the scores that all of them have."""
+    """The means over several runs of one recipe of the scores that all of them have."""
     names = [name for name in runs[0].signature if all(name in run.signature for run in runs)]
     measures = [
         mean_of_runs([next(m for m in run.statistics if m.names == one.names) for run in runs])
@@ -111,7 +111,7 @@ class Grid:
 
     @cached_property
     def figures(self) -> dict[str, Figures]:
-        """Of every model, and of every recipe."""
+        """Figures of every model, and of every recipe."""
         return {**self.rows, **{name: mean_of([self.rows[run] for run in runs]) for name, runs in self.runs.items()}}
 
     @property
@@ -125,7 +125,7 @@ class Grid:
         return self.runs[line][0] if line in self.runs else line
 
     def first_captions(self) -> dict[str, dict[Path, str]]:
-        """Of each model, the caption of each photo that it has one of."""
+        """Model -> photo -> its (first) caption."""
         photos = self.split.photos
         return {
             name: {photos[photo].file: texts[0] for photo, texts in row.captions.of_photo.items()}
@@ -142,7 +142,7 @@ class Grid:
         return {name: {score: ends[name][score] for score in row.signature} for name, row in self.figures.items()}
 
     def differences(self) -> Differences:
-        """Of everything else from `against`, by a paired bootstrap."""
+        """Differences of everything else from `against`, by a paired bootstrap."""
         base, differences = self.figures[self.against], Differences()
         for name, row in self.figures.items():
             if row is not base:
@@ -423,7 +423,7 @@ class LookAlikes:
 
 
 def groups_of(split: Split, device: str = "auto") -> LookAlikes | None:
-    """Of the photos that have references and can be read; none if they are too few for a single group."""
+    """Look-alikes of the photos that have references and can be read; none if these are too few for a single group."""
     described = [row for row, photo in enumerate(split.photos) if photo.captions]
     if len(described) <= retrieval.GROUP:
         return None
@@ -452,7 +452,7 @@ class DetectedObjects:
 
 
 def detect_objects(detector: Detector, split: Split) -> tuple[Split, DetectedObjects]:
-    """What is in the photos, and the split without those that cannot be read."""
+    """The objects in the photos, and the split without those that cannot be read."""
     detections = detect(detector, list(dict.fromkeys(str(photo.file) for photo in split.photos)))
     readable = split.without(detections.failed) if detections.failed else split
     row_of = {file: row for row, file in enumerate(detections.files)}

@@ -56,7 +56,7 @@ class Weights:
 
 @dataclass(frozen=True)
 class Earned:
-    """What the words of a caption get: CIDEr-D for all of them, and LD's bonus besides."""
+    """Rewards of the words of a caption: CIDEr-D for all of them, and LD's bonus besides."""
 
     words: list[str]
     sentence: float
@@ -148,7 +148,7 @@ class LocalReward:
         ]
 
     def earned(self, captions: Sequence[str], references: Sequence[Sequence[str]]) -> list[Earned]:
-        """What LD would give for captions of photos with these references."""
+        """LD's rewards for captions of photos with these references."""
         eos, pad = self._tokenizer.eos, self._tokenizer.pad
         tokens, mask = padded([[*self._tokenizer.encode(caption), eos] for caption in captions], pad)
         sampled = SampledCaptions(tokens, mask, torch.arange(len(captions)))
@@ -207,7 +207,7 @@ def _trained_on(run: Run) -> list[tuple[str, ...]]:
 
 
 def weights(local: LocalReward, drawn: dict[str, Markup]) -> Figure:
-    """How much n-grams weigh, and examples (Figs. 3-4 of the GLD paper)."""
+    """The figure of n-grams' weights, with examples (Figs. 3-4 of the GLD paper)."""
     lengths, series = local.weights(), []
     for one in lengths:
         centres = ((one.edges[1:] + one.edges[:-1]) / 2).tolist()

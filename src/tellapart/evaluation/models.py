@@ -1,4 +1,4 @@
-"""What is compared, and on what: models as a user names them, splits of data sets, and each model's captions."""
+"""Models as a user names them, splits of data sets on which they are compared, and each model's captions."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _is_named(given: str) -> bool:
 
 
 def _names(given: str) -> list[str]:
-    """What a model could be called, from short to long."""
+    """Possible names of a model, from short to long."""
     if _is_named(given):
         return [given]
     if _kind(given) == "captioner" and len(together := members(given)) > 1:
@@ -142,7 +142,7 @@ def splits(given: Sequence[str], split: str, text: str = "") -> list[Split]:
 
 
 def _by_text(examples: Sequence[Example], key: str, source: str) -> list[Example]:
-    """The same photos with the texts that they have under another key."""
+    """Examples with the texts that they have under another key as captions."""
     result = []
     for example in examples:
         value = example.captions if key == "captions" else example.extra.get(key, ())
@@ -191,7 +191,7 @@ def from_file(model: Model, split: Split) -> ModelCaptions:
 def taking_part(
     captions: Sequence[ModelCaptions], split: Split, *, alone: bool
 ) -> tuple[list[ModelCaptions], list[int], list[str]]:
-    """Who can be compared on a split, the photos that all of them captioned, and sentences about the others.
+    """The models that can be compared on a split, the photos that all of them captioned, and sentences on the others.
 
     Ids of two data sets may be alike by chance, so where there are several (not `alone`), a model has to caption half
     of the photos to be a row.

@@ -131,7 +131,7 @@ def _columns(grid: Grid, differences: Differences, names: Sequence[str]) -> list
 
 
 def _tables(grid: Grid, differences: Differences) -> Markup:
-    """What was found in plain words, the table, what its columns mean, and which of them to believe."""
+    """The results in plain words, the table, the meaning of its columns, and which of them to believe."""
     main, every = table.main_columns(grid), table.all_columns(grid)
     return render(
         "evaluation/pages/tables.html",
@@ -177,7 +177,7 @@ def _recall(grid: Grid) -> Markup:
 
 
 def _figures(grid: Grid, pictures: Pictures) -> list[Figure]:
-    """What words earn and weigh, of some photos, drawn by chance."""
+    """Rewards and weights of words, of some photos drawn by chance."""
     names = [name for name in speakers(grid) if not grid.rows[name].captions.of_people]
     with_references = [photo for photo in grid.measured if grid.split.photos[photo].captions]
     if not names or not with_references:
@@ -213,7 +213,7 @@ def identified_by_one(grid: Grid, name: str, other: str, by: str) -> list[tuple[
 
 
 def galleries(grid: Grid, pictures: Pictures) -> list[Figure]:
-    """Of the row that others are compared with, and each of these; both ways, so that no side is flattered."""
+    """Galleries of the row that others are compared with and each of these; both ways, so that no side is flattered."""
 
     def side(photo: int, row: str, captioned: int, what: str) -> tuple[Markup, str, str, str]:
         picture = pictures.show(grid.split.photos[photo].file, LONG_SIDE)

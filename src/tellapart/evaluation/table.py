@@ -37,15 +37,17 @@ _WORDING = ("Unidiomatic", "Rep", "BadEnd", "UniCap", "AvgLen")
 
 
 def main_columns(grid: Grid) -> list[str]:
-    """What every table of distinctiveness has side by side, and measures that were asked for by name.
+    """The columns that every table of distinctiveness has, and measures that were asked for by name.
 
     What people win comes first: text to text, objects.  Then accuracy and wording.  Retrievers that see photos come
     last: over-fitting to one of them shows beside the others.
     """
     every = all_columns(grid)
-    parsed = {name: found for name in every if (found := retrieval.parse(name))}
-    by_text = [name for name, found in parsed.items() if found.kind == "TT" or (found.kind == "TT R" and found.k == 1)]
-    by_image = [name for name, found in parsed.items() if found.k == 1 and name not in by_text]
+    parsed = {name: measure for name in every if (measure := retrieval.parse(name))}
+    by_text = [
+        name for name, measure in parsed.items() if measure.kind == "TT" or (measure.kind == "TT R" and measure.k == 1)
+    ]
+    by_image = [name for name, measure in parsed.items() if measure.k == 1 and name not in by_text]
     objects = [name for kind in _OBJECTS for name in every if name.partition("[")[0] == kind]
     of_text = [name for name in dict.fromkeys((*_ACCURACY, *_WORDING, *grid.asked)) if name in every]
     return [*by_text, *objects, *of_text, *by_image]
@@ -71,7 +73,7 @@ def is_text_to_text(name: str) -> bool:
 
 
 def verdict(name: str, difference: Difference | None) -> Literal["", "better", "worse", "other"]:
-    """What a difference says, if it says something."""
+    """Better, worse or other, if a difference is significant."""
     if difference is None or difference.p >= SIGNIFICANT or difference.value == 0:
         return ""
     info = descriptions.of(name)
@@ -88,8 +90,8 @@ def shown(name: str, value: float) -> str:
 
 def heading(name: str) -> tuple[str, str]:
     """A score's name in two lines: the measure, and its retriever."""
-    if (seen := objects.parse(name)) is not None:
-        return seen
+    if (parts := objects.parse(name)) is not None:
+        return parts
     parsed = retrieval.parse(name)
     if parsed is None or not parsed.retriever:
         return printable(name), ""
@@ -149,7 +151,7 @@ def across(grids: Sequence[Grid]) -> str:
 
 
 def in_short(grid: Grid, columns: Sequence[str]) -> list[str]:
-    """What the table says of finding photos and of accuracy, as sentences for people who do not know the measures."""
+    """The table's results in retrieval and accuracy, as sentences for people who do not know the measures."""
     photos = f"the right one of the {len(grid.split.photos):,} photos"
     by_text = next((name for name in columns if is_text_to_text(name)), None)
     by_image = next((name for name in reversed(columns) if _of_retriever(name, grid)), None)
@@ -165,18 +167,18 @@ def in_short(grid: Grid, columns: Sequence[str]) -> list[str]:
 
 
 def _of_models(grid: Grid, column: str) -> str:
-    found = {name: grid.scores[name].get(column) for name in grid.lines}
-    return ", ".join(f"{name} {100 * value:.0f}" for name, value in found.items() if value is not None)
+    values = {name: grid.scores[name].get(column) for name in grid.lines}
+    return ", ".join(f"{name} {100 * value:.0f}" for name, value in values.items() if value is not None)
 
 
 def _of_retriever(name: str, grid: Grid) -> bool:
-    """Whether a measure is by a retriever that sees photos."""
+    """Is a measure by a retriever that sees photos?"""
     parsed = retrieval.parse(name)
     return parsed is not None and not is_text_to_text(name) and parsed.retriever in grid.retrievers
 
 
 def notes(grid: Grid, columns: Sequence[str]) -> list[str]:
-    """What one has to know to read the table."""
+    """Sentences that one needs to read the table."""
     every = len(grid.measured) == len(grid.split.photos)
     photos = f"{len(grid.split.photos)} photos" if every else f"{len(grid.measured)} of {len(grid.split.photos)} photos"
     lines = [f"{grid.split.name}: {photos}; figures times 100, but for lengths and counts."]
@@ -200,7 +202,7 @@ def notes(grid: Grid, columns: Sequence[str]) -> list[str]:
 
 
 def which_to_believe(grid: Grid, columns: Sequence[str]) -> list[str]:
-    """Where retrievers that see photos have columns: what to believe when they disagree with text to text, and why."""
+    """Sentences for columns of retrievers that see photos: what to believe when text to text disagrees, and why."""
     by_text = next((name for name in columns if is_text_to_text(name)), None)
     by_image = [name for name in columns if _of_retriever(name, grid)]
     if not by_image:
@@ -216,7 +218,7 @@ def which_to_believe(grid: Grid, columns: Sequence[str]) -> list[str]:
 
 
 def _agreement_here(grid: Grid, by_text: str, by_image: Sequence[str]) -> list[str]:
-    """The same on these photos, where people have a row: by the last retriever that takes a model for better."""
+    """The same on these photos, if people have a row: by the last retriever that takes a model for better."""
     people = next((name for name in grid.lines if name in grid.rows and grid.rows[name].captions.of_people), None)
     theirs = grid.scores[people] if people else {}
     for name in reversed([name for name in by_image if {name, by_text} <= theirs.keys()]):
@@ -237,7 +239,7 @@ def _listed(names: Sequence[str], last: str = "and") -> str:
 
 
 def legend(columns: Sequence[str]) -> dict[str, str]:
-    """What each column says, for people."""
+    """Column -> its meaning, for people."""
     return {column: text for column in columns if (text := descriptions.explained(column))}
 
 
@@ -281,30 +283,30 @@ def associations(captions: Mapping[str, Sequence[str]], tag: Tag, top: int = TOP
     together = sum(counts.values(), Counter[Lemma]())
     total = together.total()
 
-    def information(lemma: Lemma, own: Counter[Lemma]) -> float:
-        observed, expected = own[lemma], together[lemma] * own.total() / total
+    def information(lemma: Lemma, of_model: Counter[Lemma]) -> float:
+        observed, expected = of_model[lemma], together[lemma] * of_model.total() / total
         return observed * math.log(observed / expected)
 
     return {
         kind: {
             name: sorted(
                 (
-                    Association(lemma[1], own[lemma], value)
-                    for lemma in own
-                    if lemma[0] == kind and (value := information(lemma, own)) > 0
+                    Association(lemma[1], of_model[lemma], value)
+                    for lemma in of_model
+                    if lemma[0] == kind and (value := information(lemma, of_model)) > 0
                 ),
-                key=lambda found: (-found.information, found.word),
+                key=lambda one: (-one.information, one.word),
             )[:top]
-            for name, own in counts.items()
+            for name, of_model in counts.items()
         }
         for kind in KINDS
     }
 
 
 def words_of_grid(grid: Grid) -> Associations:
-    """Of the (first) captions of the rows; of runs of one recipe, of the first run's."""
+    """Associations of the rows' (first) captions; of runs of one recipe, of the first run's."""
     names = {line: grid.rows[grid.speaker(line)].captions.of_photo for line in grid.lines}
-    return associations({line: [own[photo][0] for photo in grid.measured] for line, own in names.items()}, tagger())
+    return associations({line: [texts[photo][0] for photo in grid.measured] for line, texts in names.items()}, tagger())
 
 
 @cache
@@ -325,11 +327,11 @@ def tagger() -> Tag:
     return tag
 
 
-def word_table(found: Associations) -> str:
+def word_table(associations: Associations) -> str:
     """For a terminal: a column for each model."""
     parts = []
-    for kind, by_model in found.items():
-        words = zip_longest(*([one.word for one in own] for own in by_model.values()), fillvalue="")
+    for kind, by_model in associations.items():
+        words = zip_longest(*([one.word for one in of_model] for of_model in by_model.values()), fillvalue="")
         rows = [list(by_model), *map(list, words)]
         wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ("  ".join(word.ljust(w) for word, w in zip(row, wide, strict=True)).rstrip() for row in rows)

@@ -53,7 +53,7 @@ _BATCH = 32
 
 @dataclass(frozen=True)
 class Evaluated:
-    """Of a data set: metrics by tagger, and what could not be used."""
+    """Metrics by tagger on a data set, and what could not be used."""
 
     name: str
     metrics: dict[str, dict[str, float]]
@@ -61,7 +61,7 @@ class Evaluated:
 
 
 def parts_of_speech(captions: Iterable[str]) -> dict[str, str]:
-    """What each word is most often in captions: nouns, verbs, adjectives or others."""
+    """Word -> its most frequent kind in captions: nouns, verbs, adjectives or others."""
     counts: dict[str, Counter[str]] = {}
     sentences = [split_words(text) for text in captions]
     for words, tags in zip(sentences, part_of_speech(sentences), strict=True):
@@ -235,7 +235,7 @@ def _page(
     words: Sequence[str],
     metrics: dict[str, float],
 ) -> bytes:
-    """The same photos each time; words that people use of the photo stand out."""
+    """A page of photos, the same each time; words that people use of the photo stand out."""
     figures = []
     for row in sorted(np.random.default_rng(0).permutation(len(photos))[:_SHOWN].tolist()):
         people = {word for text in photos[row].captions for word in split_words(text)}

@@ -1,4 +1,4 @@
-"""What is known of a score by its name: those of capscore, of retrieval, of objects, and of training."""
+"""Descriptions of scores by their names: those of capscore, of retrieval, of objects, and of training."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ VALIDATION = (
 
 
 def of(name: str) -> Score | None:
-    """What is known of a score by its name, `R@5[judge]` too; none for a name that no measure has.
+    """Description of a score by its name, `R@5[judge]` too; none for a name that no measure has.
 
     >>> of("GEG-Avg[judge]").description
     'By how much a caption fits its photo better than its look-alikes on average, by judge.'
     >>> of("Rep").higher_is_better
     False
     """
-    if (seen := objects.parse(name)) is not None:
-        score = objects.SCORES[seen[0]]
-        return replace(score, name=name, description=score.description.replace("{by}", seen[1]))
+    if (parts := objects.parse(name)) is not None:
+        score = objects.SCORES[parts[0]]
+        return replace(score, name=name, description=score.description.replace("{by}", parts[1]))
     parsed = retrieval.parse(name)
     if parsed is None:
         return MEASURES.score(name) or next((score for score in VALIDATION if score.name == name), None)
@@ -44,7 +44,7 @@ def of(name: str) -> Score | None:
 
 
 def lower_is_better(name: str) -> bool:
-    """Whether the lowest of some figures of this name is the best one."""
+    """Is the lowest of some figures of this name the best one?"""
     score = of(name)
     return score is not None and score.higher_is_better is False
 

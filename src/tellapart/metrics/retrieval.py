@@ -180,7 +180,7 @@ def _of_targets(similarity: Floats, targets: Numbers) -> Floats:
 
 
 def blocks(captions: Floats, photos: Floats) -> Iterator[tuple[slice, Floats]]:
-    """Which captions, and their similarity to all photos: 40,000 captions of 40,000 photos at once would be 6 GB."""
+    """Slices of the captions with their similarity to all photos: 40,000 by 40,000 at once would be 6 GB."""
     step = max(1, _BLOCK // max(len(photos), 1))
     for start in range(0, len(captions), step):
         part = slice(start, min(start + step, len(captions)))
@@ -385,7 +385,7 @@ class Read:
     grouped: NDArray[np.bool_]
 
     def only(self, chosen: Numbers) -> Read:
-        """Of some of the captions."""
+        """The ranking by some of the captions."""
         return Read(self.targets[chosen], self.ranks[chosen], self.picked[chosen], self.grouped[chosen])
 
 
@@ -434,7 +434,7 @@ def within_groups(read: Read, targets: Numbers, photos: int, size: int, retrieve
 
 
 def ranks_of_matches(similarity: Array, match: Array, tie: float = TIE) -> Array:
-    """How many others fit a caption at least as well as its photo; 0 is best, and a tie counts against the caption.
+    """Number of others that fit a caption at least as well as its photo; 0 is best, and a tie counts against it.
 
     similarity  (N, P) to all photos; -inf where a photo does not count
     match       (N,)   to the caption's photo, which is one of them
@@ -444,7 +444,7 @@ def ranks_of_matches(similarity: Array, match: Array, tie: float = TIE) -> Array
 
 
 def gap_to_mean(match: Array, group: Array, exists: Array) -> Array:
-    """How much better a caption fits its photo than it fits a group on average: G_avg (GEG, Eq. 3).
+    """By how much a caption fits its photo better than a group on average: G_avg (GEG, Eq. 3).
 
     match    (N,)   similarity of each caption to its photo
     group    (N, k) to the look-alikes of that; any finite value where there is none
@@ -479,7 +479,7 @@ def mean_of_others(total: Array, left_out: Array, count: Array | int) -> Array:
 
 
 def average_precision(scores: NDArray[np.floating], has: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Of each word, (W,): the mean precision at the photos that have it; photos of equal score count together.
+    """Of each word, (W,), the mean precision at the photos that have it; photos of equal score count together.
 
     scores, has   (P, W); a word that no photo has gets NaN
 

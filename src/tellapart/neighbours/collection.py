@@ -141,7 +141,7 @@ def group(
 
 
 def _quantile(groups: Groups, vectors: Vectors, captions: Captions | None) -> float | None:
-    """What only the most similar pairs of the collection's photos reach."""
+    """The similarity that only the most similar pairs of the collection's photos reach."""
     some = sampled(len(vectors))
     sample = vectors[some].astype(np.float64)
     if captions is not None:
@@ -190,7 +190,7 @@ def captions_of(collection: Collection, given: Mapping[str, Sequence[str]] | Non
 
 @dataclass
 class CollectionVectors:
-    """Of the photos that could be read."""
+    """Vectors of the photos that could be read."""
 
     positions: NDArray[np.int64]  # (P,) among those asked for
     vectors: Vectors  # (P, E)

@@ -55,7 +55,7 @@ class Photo:
 
 @dataclass(frozen=True)
 class Rule:
-    """How groups are made.
+    """The rule by which groups are made.
 
     Args:
         by: "image": photos whose vectors are nearest; "caption": photos one of whose captions fits the target best
@@ -131,8 +131,8 @@ class Groups:
         return map(self.of, range(len(self)))
 
     def of(self, position: int) -> Group:
-        def other(found: tuple[int, float]) -> Other:
-            return Other(self.photos[found[0]].file, found[1])
+        def other(pair: tuple[int, float]) -> Other:
+            return Other(self.photos[pair[0]].file, pair[1])
 
         return Group(
             self.photos[position].file,
@@ -149,13 +149,13 @@ class Groups:
             >>> [[groups.photos[position].file for position in one.positions] for one in groups.sets()]
             [['holiday/a.jpg', 'holiday/copy of a.jpg']]
         """
-        pairs = [(own, other) for own, others in self.copies.items() for other in others]
-        near = {own: [other for other, _ in others] for own, others in self.near_duplicates.items()}
-        pairs += [(own, other) for own, others in near.items() for other in others]
-        found: dict[int, list[int]] = {}
+        pairs = [(position, other) for position, others in self.copies.items() for other in others]
+        near = {position: [other for other, _ in others] for position, others in self.near_duplicates.items()}
+        pairs += [(position, other) for position, others in near.items() for other in others]
+        of_first: dict[int, list[int]] = {}
         for position, first in enumerate(joined(len(self), pairs)):
-            found.setdefault(first, []).append(position)
-        sets = (positions for positions in found.values() if len(positions) > 1)
+            of_first.setdefault(first, []).append(position)
+        sets = (positions for positions in of_first.values() if len(positions) > 1)
         return [DuplicateSet(positions, all(p not in near for p in positions)) for positions in sets]
 
     def rows(self) -> list[list[int]]:
@@ -165,7 +165,7 @@ class Groups:
         return [row for position, row in enumerate(rows) if row[0] == position]
 
     def near_duplicate_of(self, position: int, positions: list[int]) -> float | None:
-        """How like the first of its set a photo is, or the most similar one there; None: an exact copy of the first."""
+        """Similarity of a photo to the first of its set, or to the nearest one there; None: a copy of the first."""
         if position in self.copies.get(positions[0], []):
             return None
         near = dict(self.near_duplicates.get(position, []))
@@ -306,7 +306,7 @@ def _value(record: dict[str, Any], key: str, kind: type | UnionType, of: str = "
 
 
 def _fingerprint(photos: Iterable[Photo]) -> str:
-    """Of which photos these are, and their order; not of where they lie."""
+    """Hash of the photos and their order; not of where they lie."""
     digest = hashlib.sha256()
     for photo in photos:
         digest.update(json.dumps([photo.id, photo.split, photo.sha256]).encode("ascii"))
@@ -357,12 +357,12 @@ def embedded_thresholds() -> tuple[float, float]:
 
 
 def sampled(count: int) -> NDArray[np.int64]:
-    """Which of a collection's photos its quantile is taken from: all, or some that are spread evenly."""
+    """The photos of a collection from which its quantile is taken: all, or some that are spread evenly."""
     return np.unique(np.linspace(0, max(count - 1, 0), min(count, _SAMPLE)).astype(np.int64))
 
 
 def quantile_of_pairs(scores: NDArray[np.floating], different: NDArray[np.bool_], *, distances: bool) -> float | None:
-    """What only the most similar pairs of a collection reach; None where it is too small to tell.
+    """The similarity that only the most similar pairs of a collection reach; None where it is too small to tell.
 
     scores     (n, n) of some photos with each other, 0 where there is none, such as of a photo without a caption
     different  (n, n) False where two are copies or near-duplicates, which must not count: bursts would raise the bar

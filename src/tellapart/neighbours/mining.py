@@ -1,4 +1,4 @@
-"""Which photos of a collection look alike: by the vectors of the photos, or of their captions.
+"""Groups of photos of a collection that look alike: by the vectors of the photos, or of their captions.
 
 By image: the photos whose vectors are nearest to the target's.
 By caption (the similar groups of GEG): the score of a photo is the best fit of any of its captions to the target.
@@ -125,30 +125,30 @@ class Search:
 
     def deepening(self) -> Iterator[tuple[NDArray[np.int64], Neighbours, list[int]]]:
         """Rows with their neighbours, and a list to be filled with those rows that need more."""
-        rows, found = np.arange(len(self.queries)), self.first
+        rows, neighbours = np.arange(len(self.queries)), self.first
         while len(rows):
             need: list[int] = []
-            yield rows, found, need
-            width = found.indices.shape[1]
+            yield rows, neighbours, need
+            width = neighbours.indices.shape[1]
             if width >= len(self.vectors) - 1:
                 return
             width, rows = max(width, 1) * _MORE, np.array(need, np.int64)
             # Here a vector finds itself too: the reader leaves it out.
             if self._index:
-                found = self._index.search(width, self.queries[rows])
+                neighbours = self._index.search(width, self.queries[rows])
             else:
-                found = nearest(self.vectors, width, metric=self.metric, queries=self.queries[rows])
+                neighbours = nearest(self.vectors, width, metric=self.metric, queries=self.queries[rows])
 
 
 def _near_duplicates(search: Search, above: float) -> dict[int, list[tuple[int, float]]]:
     """Photo -> those with a cosine above the threshold, best first."""
     duplicates = {}
-    for rows, found, need in search.deepening():
-        close = (found.scores > above) & (found.indices >= 0) & (found.indices != rows[:, None])
+    for rows, neighbours, need in search.deepening():
+        close = (neighbours.scores > above) & (neighbours.indices >= 0) & (neighbours.indices != rows[:, None])
         for at in np.flatnonzero(close.any(1)).tolist():
             row, which = int(rows[at]), close[at]
             duplicates[row] = list(
-                zip(found.indices[at, which].tolist(), found.scores[at, which].tolist(), strict=True)
+                zip(neighbours.indices[at, which].tolist(), neighbours.scores[at, which].tolist(), strict=True)
             )
             if which[-1]:
                 need.append(row)
@@ -161,9 +161,10 @@ def _look_alikes(
     """(U, k) photos, -1 where there are no more, and their scores."""
     indices = np.full((len(search.queries), k), -1)
     scores = np.zeros((len(search.queries), k), np.float32)
-    for rows, found, need in search.deepening():
-        owners = np.where(found.indices >= 0, of_photo[found.indices], -1) if found.indices.size else found.indices
-        for row, others, near in zip(rows.tolist(), owners.tolist(), found.scores.tolist(), strict=True):
+    for rows, neighbours, need in search.deepening():
+        places = neighbours.indices
+        owners = np.where(places >= 0, of_photo[places], -1) if places.size else places
+        for row, others, near in zip(rows.tolist(), owners.tolist(), neighbours.scores.tolist(), strict=True):
             passed = {set_of[row]}
             place = 0
             for other, score in zip(others, near, strict=True):

@@ -61,11 +61,11 @@ def nearest(vectors: Vectors, k: int, *, metric: Metric = "cosine", queries: Vec
     space = Space(vectors, metric)
     moved = space.vectors if queries is None else space.of(queries)
     _scan(moved, space.vectors, space.half_squares, best, itself=queries is None)
-    found, uncertain = pair.rank(best, k, space)
+    neighbours, uncertain = pair.rank(best, k, space)
     if len(uncertain):
         again = _compare_all(pair, uncertain, k, alone=queries is not None)
-        found.indices[uncertain], found.scores[uncertain] = again.indices, again.scores
-    return found
+        neighbours.indices[uncertain], neighbours.scores[uncertain] = again.indices, again.scores
+    return neighbours
 
 
 def checked(vectors: Vectors, *, width: int | None = None) -> Vectors:
@@ -117,7 +117,7 @@ class Space:
         return moved
 
     def error(self, norms: NDArray[np.float64]) -> NDArray[np.float64]:
-        """How far x·y - |y|²/2 may be from the truth, for x of these norms.
+        """Bound on the error of x·y - |y|²/2, for x of these norms.
 
         Errors of a sum of D products grow as the root of D (Higham and Mary, 2019): eight times that is never reached.
         """
@@ -159,16 +159,16 @@ class PairScores:
         exact = self.of(rows, best.indices)
         near = exact.astype(np.float32)
         order = np.lexsort((best.indices, -near))[:, :k]
-        found = Neighbours(np.take_along_axis(best.indices, order, 1), _in_order(near, order, self.metric))
+        neighbours = Neighbours(np.take_along_axis(best.indices, order, 1), _in_order(near, order, self.metric))
         if best.indices.shape[1] >= len(self.vectors) - 1:  # all are candidates
-            return found, rows[:0]
+            return neighbours, rows[:0]
         # What is no candidate has at most the score of the last candidate by products, give or take their error.
         worst = np.take_along_axis(exact, order[:, -1:], 1)[:, 0]
-        own = _norms(space.of(self.queries)) if self.queries is not self.vectors else _norms(space.vectors)
+        norms = _norms(space.of(self.queries)) if self.queries is not self.vectors else _norms(space.vectors)
         if self.metric == "euclidean":
-            worst = (own**2 - (worst / space.scale) ** 2) / 2
-        slack = space.error(own) + 2 * np.abs(worst) * _ROUNDING
-        return found, rows[worst <= best.scores[:, -1] + slack]
+            worst = (norms**2 - (worst / space.scale) ** 2) / 2
+        slack = space.error(norms) + 2 * np.abs(worst) * _ROUNDING
+        return neighbours, rows[worst <= best.scores[:, -1] + slack]
 
 
 def _in_order(near: NDArray[np.float32], order: NDArray[np.int64], metric: Metric) -> NDArray[np.float32]:
