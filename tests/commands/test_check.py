@@ -124,12 +124,6 @@ WRONG = {  # what is wrong: (of which, right, wrong, what is said)
     ),
     "features too large": ("encoder", "Features(grid,", "Features(grid * 1e6,", "half precision"),
     "one identity": ("encoder", 'config.identity | {"', '{"', "settings"),
-    "a tensor": (
-        "reward",
-        "return Reward(-torch.tensor(lengths).float())",
-        "return -torch.tensor(lengths)",
-        "a Reward, not",
-    ),
     "one for all": ("reward", "lengths).float()", "lengths).float().sum()[None]", "(12,), not (1,)"),
     "it fails": ("reward", "text.split()", "text.split()[0]", "IndexError"),
     "rewards by place": ("reward", "(lengths)", "([*range(len(lengths))])", "order of the captions"),
@@ -138,12 +132,6 @@ WRONG = {  # what is wrong: (of which, right, wrong, what is said)
     "measure by place": ("measure", "[text.endswith", "[n * text.endswith", "order of the photos"),
     "measure of nothing": ("measure", 'mean_of("Mine"', 'mean_of("Yours"', "names the scores Mine"),
     "a reader of anything": ("reader", "read_text(source)", "source.read_text()", "UnicodeDecodeError"),
-    "a reader of lists": (
-        "reader",
-        "return DataSet(source.stem, examples, problems=problems)",
-        "return examples",
-        "a DataSet",
-    ),
 }
 
 

@@ -129,11 +129,5 @@ def test_without_captions_or_photos_the_matrix_is_empty():
 def test_progress_counts_every_photo_once(monkeypatch):
     monkeypatch.setattr(import_module("tellapart.decoding.score"), "_ROWS", 4)
     done = []
-    log_probabilities_of_pairs(
-        ToyCaptioner(),
-        batches(5, 2),
-        [[4, 4], [5, 4]],
-        **IDS,
-        advance=done.append,
-    )
+    log_probabilities_of_pairs(ToyCaptioner(), batches(5, 2), [[4, 4], [5, 4]], **IDS, advance=done.append)
     assert done == [2, 2, 1, 2]

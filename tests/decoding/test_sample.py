@@ -81,12 +81,6 @@ def test_top_p_keeps_the_fewest_words_that_reach_it(top_p, kept):
     assert_drawn_from({word: ONE_WORD[word] / total for word in kept}, top_p=top_p)
 
 
-def test_top_p_counts_what_top_k_left():
-    # of the two kept, CAT alone has 0.5 / 0.8 = 0.625
-    assert_drawn_from({CAT: 1.0}, top_k=2, top_p=0.6)
-    assert_drawn_from({CAT: 0.625, DOG: 0.375}, top_k=2, top_p=0.65)
-
-
 def test_a_ban_hands_the_probability_to_the_others():
     assert_drawn_from({CAT: 0.5 / 0.85, DOG: 0.3 / 0.85, EOS: 0.05 / 0.85}, banned=(UNK,))
 

@@ -231,10 +231,7 @@ def text_config(**changes):
         (text_config(eos_token_id=7), r"a text ends with token 515 for the tokenizer and 7 for the model"),
         (text_config(hidden_size="wide"), r"the CLIP cannot be loaded"),
         (text_config(hidden_size=64), r"the CLIP cannot be loaded"),
-        (
-            lambda f: tiny_clip.change(f, "config.json", model_type="bert"),
-            r"a model of the type 'bert'; .* clip and",
-        ),
+        (lambda f: tiny_clip.change(f, "config.json", model_type="bert"), r"a model of the type 'bert'; .* clip and"),
         (lambda f: tiny_clip.change(f, "config.json", model_type="siglip2"), r"in their own shape \(NaFlex\)"),
         (lambda f: tiny_clip.change(f, "config.json", model_type=None), r"config.json is damaged, or of a version"),
         (lambda f: (f / "config.json").write_text("{"), r"config.json is damaged, or of a version"),

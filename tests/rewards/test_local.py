@@ -13,13 +13,7 @@ from rewards.captions import sampled as captions_of
 from scored import ngrams
 from tellapart.rewards import Reward, SampledCaptions
 from tellapart.rewards.agreement import Consensus
-from tellapart.rewards.local import (
-    Differences,
-    LocalConfig,
-    LocalDiscriminative,
-    ngram_weights,
-    with_thresholds,
-)
+from tellapart.rewards.local import Differences, LocalConfig, LocalDiscriminative, ngram_weights, with_thresholds
 
 END = 0
 EVERYTHING = LocalConfig(threshold=0.0, word_threshold=0.0)

@@ -104,12 +104,6 @@ def test_similarities_to_chosen_photos_to_the_own_one_and_to_those_of_the_batch(
             assert among[caption, place].item() == pytest.approx(cosine(embedded[caption], images[photo]), abs=1e-6)
 
 
-def test_whatever_precision_a_retriever_has_the_answer_is_single():
-    retriever = FrozenRetriever("double", degrees(0, 90), torch.zeros(2), 1.0, Directions(AXES.double()))
-    batch = sampled_captions([[0]], [1])
-    assert retriever.embed_sampled(batch).dtype == retriever.similarities(batch).dtype == torch.float32
-
-
 def test_photos_that_cannot_be_compared_are_refused():
     with pytest.raises(UserError, match=r"directions: the vector of photo number 2 .* not a finite number"):
         frozen(torch.tensor([[1.0, 0.0], [torch.nan, 0.0]]), AXES)
@@ -280,20 +274,6 @@ def test_the_nearest_photo_of_all_data_is_the_one_that_counts():
     assert result.words is None
 
 
-def test_in_the_batch_both_the_hardest_caption_and_the_hardest_photo_count():
-    """Photos at 0 and 90 degrees; the first is said to be at 0 and at 60, the second at 60."""
-    reward = InBatch(frozen(degrees(0, 90), WORDS), margin=0.2)
-    result = reward(sampled_captions([[0], [2], [2]], [0, 0, 1])).sentence
-    hardest_of_first, hardest_of_second = cos(60), max(cos(90), cos(30))  # captions of the other photo
-    expected = [
-        -max(0, 0.2 + hardest_of_first - cos(0)) - max(0, 0.2 + cos(90) - cos(0)),
-        -max(0, 0.2 + hardest_of_first - cos(60)) - max(0, 0.2 + cos(30) - cos(60)),
-        -max(0, 0.2 + hardest_of_second - cos(30)) - max(0, 0.2 + cos(60) - cos(30)),
-    ]
-    assert result.tolist() == pytest.approx(expected, abs=1e-6)
-    assert result.tolist() == pytest.approx([0, -0.2 - (cos(30) - 0.3), -0.2], abs=1e-6)
-
-
 def by_loops(embedded, photos, images, margin, generated):
     result = []
     for caption, own in zip(embedded, photos, strict=True):
@@ -370,20 +350,6 @@ def test_log_probabilities_by_hand():
     assert result.tolist() == pytest.approx([-math.log(1 + math.exp(-5)), *[-math.log(2)] * 3], abs=1e-6)
     bare = LogProbability(retriever, scale=1.0)(batch).sentence
     assert bare[0].item() == pytest.approx(-math.log(1 + math.exp(-0.5)), abs=1e-6)
-
-
-def test_on_random_vectors_it_is_what_loops_find():
-    torch.manual_seed(0)
-    images = torch.nn.functional.normalize(torch.randn(9, 5), dim=1)
-    photos = [3, 3, 8, 8, 0, 0, 3]  # one of them twice in the batch
-    retriever = frozen(images, torch.randn(20, 5), scale=4.0)
-    batch = sampled_captions(torch.randint(20, (7, 3)).tolist(), photos)
-    result = LogProbability(retriever)(batch).sentence
-    for caption, own in enumerate(photos):
-        weights = {
-            photo: math.exp(4 * cosine(retriever.embed_sampled(batch)[caption], images[photo])) for photo in (0, 3, 8)
-        }
-        assert result[caption].item() == pytest.approx(math.log(weights[own] / sum(weights.values())), abs=1e-5)
 
 
 def test_hard_distractors_are_the_look_alikes_of_the_own_photo_alone():

@@ -161,10 +161,7 @@ class CaptionerCase(Case):
         """`forward` with a mask gives the logits of the words that it marks."""
         memory = self.captioner.encode(self.photos)
         mask = torch.arange(T) < torch.tensor([6, 1, 4, 3, 6, 2])[:, None]
-        _same(
-            self.captioner.forward(self.tokens, memory, mask),
-            self.captioner.forward(self.tokens, memory)[mask],
-        )
+        _same(self.captioner.forward(self.tokens, memory, mask), self.captioner.forward(self.tokens, memory)[mask])
 
     def padding_of_rows_changes_nothing(self) -> None:
         """Padding of regions changes nothing, whatever stands there and however much of it there is."""

@@ -150,9 +150,7 @@ class Dual(nn.Module):
         c = self.config = config
         self.captions = Projection(c.sentence_size, c.hidden, c.size, c.dropout)
         self.images = nn.Sequential(
-            nn.LayerNorm(c.feature_size),
-            nn.Dropout(c.dropout),
-            Projection(c.feature_size, c.hidden, c.size, c.dropout),
+            nn.LayerNorm(c.feature_size), nn.Dropout(c.dropout), Projection(c.feature_size, c.hidden, c.size, c.dropout)
         )
         self.log_scale = nn.Parameter(torch.tensor(math.log(1 / 0.07)))
 

@@ -37,7 +37,6 @@ from tellapart.rewards.words import RewardVocabulary
 
 FORMAT = 1
 _HEAD, _TENSORS = "pool.json", "pool.safetensors"
-_NUMBERS = {"F32": np.float32, "I64": np.int64, "I32": np.int32}
 _SHAPES = {"images": 2, "look_alikes": 2, "closeness": 1, "nearest": 1, "parents": 1, "tokens": 1, "counts": 1}
 
 
@@ -199,8 +198,8 @@ def _tensors(file: Path, examples: Sequence[Example]) -> dict[str, Tensor]:
             made_for = (opened.metadata() or {}).get("photos_sha256")
             if missing := _SHAPES.keys() - opened.keys():
                 raise UserError(f"{file}: has no {min(missing)}; make the pool again.")
-        tensors = _mapped(file)
-    except (SafetensorError, OSError, KeyError, ValueError):
+            tensors = {name: opened.get_tensor(name) for name in _SHAPES}
+    except (SafetensorError, OSError):
         raise UserError(f"{file}: this is no file of a pool, or it is damaged; make the pool again.") from None
     if made_for != _fingerprint(examples):
         raise UserError(f"{file}: it was made for other photos than {_HEAD} beside it; make the pool again.")
@@ -216,20 +215,6 @@ def _tensors(file: Path, examples: Sequence[Example]) -> dict[str, Tensor]:
     )
     if not sound:
         raise UserError(f"{file}: its numbers do not fit {count} photos; make the pool again.")
-    return tensors
-
-
-def _mapped(file: Path) -> dict[str, Tensor]:
-    """The tensors of a file that safetensors has checked, on its pages: get_tensor would copy them."""
-    with file.open("rb") as opened:
-        size = int.from_bytes(opened.read(8), "little")
-        header = json.loads(opened.read(size))
-    pages = np.memmap(file, np.uint8, "c")  # pages without writes are shared
-    tensors = {}
-    for name in _SHAPES:
-        begin, end = (8 + size + offset for offset in header[name]["data_offsets"])
-        values = torch.from_numpy(pages[begin:end].view(_NUMBERS[header[name]["dtype"]]))
-        tensors[name] = values.view(header[name]["shape"])
     return tensors
 
 
