@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from capscore.errors import UserError
-from support.chat_server import about, completion, endpoint, say_colour, texts
+from support.chat_server import about, endpoint, say_colour
 from tellapart.desk.endpoint import Client
 
 
@@ -131,45 +131,6 @@ def test_a_wait_of_some_seconds_is_spoken_of(serve, coloured_photos, monkeypatch
     (row,) = endpoint(server, retries=1, notify=messages.append).answers_to(about(coloured_photos, "red"))
     assert row.error == ""
     assert messages[0] == f"{server.url}: the server answers 429 (slow down); waiting 30 s"
-
-
-# JSON
-
-
-DEEP = b'{"a":' * 200_000 + b"1" + b"}" * 200_000
-TRAPS = {
-    "deep lists": b"[" * 500_000 + b"]" * 500_000,
-    "deep objects": DEEP[: 1 << 20],
-    "a deep choice": b'{"choices": ' + b"[" * 300_000 + b"]" * 300_000 + b"}",
-    "a deep error": b'{"error": ' + b'{"message": ' * 60_000 + b"1" + b"}" * 60_001,
-    "a flood of digits": b'{"choices": [' + b"9" * 500_000 + b"]}",
-    "a flood of digits as usage": b'{"choices": [{}], "usage": {"prompt_tokens": ' + b"9" * 4000 + b"}}",
-    "not a number": b'{"choices": [{"message": {"content": NaN}}]}',
-    "the same key often": b"{" + b'"choices": [3], ' * 50_000 + b'"choices": [[]]}',
-    "lone surrogates": b'{"choices": [{"message": {"content": "\\ud800\\udfff"}}]}',
-    "UTF-32": json.dumps({"choices": []}).encode("utf-32"),
-}
-
-
-@pytest.mark.parametrize("status", [200, 400])
-@pytest.mark.parametrize("kind", TRAPS)
-def test_json_that_is_a_trap_is_the_photos_error(serve, coloured_photos, kind, status):
-    server = serve(
-        lambda request, colour: (status, TRAPS[kind], {}) if colour == "red" else say_colour(request, colour)
-    )
-    blue, red = endpoint(server).answers_to(about(coloured_photos, "blue", "red"))
-    assert red.error.startswith("the server")
-    assert len(red.error) < 400
-    assert blue.error == ""
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["\x1b[2J\x1b]0;owned\x07A dog.", "A\u202e dog\u202c.", "A\r\ndog.", "A\x00 dog.", "A\u2028dog.", "\x9b31mA dog."],
-)
-def test_a_caption_cannot_steer_a_terminal_or_turn_text_round(serve, coloured_photos, text):
-    (row,) = endpoint(serve(lambda *_: (200, completion([text]), {}))).answers_to(about(coloured_photos, "red"))
-    assert texts(row) == ["A dog."]
 
 
 @pytest.mark.parametrize("status", [400, 404, 307])

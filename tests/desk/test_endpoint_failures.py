@@ -200,13 +200,33 @@ RUBBISH = {
 }
 
 
+DEEP = b'{"a":' * 200_000 + b"1" + b"}" * 200_000
+RUBBISH |= {  # made to do harm
+    "deep lists": (b"[" * 500_000 + b"]" * 500_000, "the server"),
+    "deep objects": (DEEP[: 1 << 20], "the server"),
+    "a deep choice": (b'{"choices": ' + b"[" * 300_000 + b"]" * 300_000 + b"}", "the server"),
+    "a deep error": (b'{"error": ' + b'{"message": ' * 60_000 + b"1" + b"}" * 60_001, "the server"),
+    "a flood of digits": (b'{"choices": [' + b"9" * 500_000 + b"]}", "the server"),
+    "a flood of digits as usage": (
+        b'{"choices": [{}], "usage": {"prompt_tokens": ' + b"9" * 4000 + b"}}",
+        "the server",
+    ),
+    "not a number": (b'{"choices": [{"message": {"content": NaN}}]}', "the server"),
+    "the same key often": (b"{" + b'"choices": [3], ' * 50_000 + b'"choices": [[]]}', "the server"),
+    "lone surrogates": (b'{"choices": [{"message": {"content": "\\ud800\\udfff"}}]}', "the server"),
+    "UTF-32": (json.dumps({"choices": []}).encode("utf-32"), "the server"),
+}
+
+
+@pytest.mark.parametrize("status", [200, 400])
 @pytest.mark.parametrize("kind", RUBBISH)
-def test_an_answer_without_a_caption_is_the_photos_error_and_the_rest_goes_on(serve, coloured_photos, kind):
+def test_an_answer_without_a_caption_is_the_photos_error_and_the_rest_goes_on(serve, coloured_photos, kind, status):
     body, sentence = RUBBISH[kind]
-    server = serve(lambda request, colour: (200, body, {}) if colour == "red" else say_colour(request, colour))
-    red, blue = endpoint(server, retries=3).answers_to(about(coloured_photos, "red", "blue"))
+    server = serve(lambda request, colour: (status, body, {}) if colour == "red" else say_colour(request, colour))
+    blue, red = endpoint(server, retries=3).answers_to(about(coloured_photos, "blue", "red"))
     assert texts(red) == []
-    assert sentence in red.error
+    assert (sentence if status == 200 else "the server answers 400") in red.error
+    assert len(red.error) < 400
     assert red.error.startswith(("the ", "it "))
     assert blue.error == ""
     assert len(server.requests) == 2  # it would be the same again

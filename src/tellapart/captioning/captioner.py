@@ -249,10 +249,12 @@ class PhotoCaptioner:
         visible = [photo for photo in photos if photo.sha256 in scene.photos]
         if not visible:
             return [[] for _ in photos]
-        embeddings, features = stacked([scene.photos[photo.sha256] for photo in visible])
+        hashes = [photo.sha256 for photo in visible]
+        embeddings, features = stacked([scene.photos[name] for name in hashes])
+        others = among.others(hashes, among.near_duplicates(hashes, features))
         best = contrastive_search(
             *self._shown(visible),
-            among.listener(embeddings, among.others([photo.sha256 for photo in visible], features), words),
+            among.listener(embeddings, others, words),
             self._rules(search),
             weight=config.listener_weight,
             floor=config.floor,

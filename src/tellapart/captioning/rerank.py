@@ -215,10 +215,10 @@ class Collection:
         same = self._features[list(near)] @ F.normalize(features, dim=0) > COPIES_ABOVE
         return [place for place, is_same in zip(near, same.tolist(), strict=True) if is_same]
 
-    def others(self, sha256: Sequence[str], features: Tensor | None = None) -> Tensor:
+    def others(self, sha256: Sequence[str], duplicates: Sequence[Sequence[int]]) -> Tensor:
         """(B, P) True where a photo of the collection is not the photo itself, nor a copy or near-duplicate of it"""
         mask = torch.ones(len(sha256), len(self.vectors), dtype=torch.bool, device=self.vectors.device)
-        for row, (name, near) in enumerate(zip(sha256, self.near_duplicates(sha256, features), strict=True)):
+        for row, (name, near) in enumerate(zip(sha256, duplicates, strict=True)):
             mask[row, near] = False
             if name in self._place:
                 mask[row, self._place[name]] = False
@@ -325,8 +325,8 @@ def choose(proposed: Sequence[Proposed], scene: Scene, config: RerankConfig) -> 
     collection, so_far = scene.collection, scene.so_far
     photos, features = stacked([scene.photos[item.sha256] for item in proposed])  # (B, E), (B, D)
     hashes = [item.sha256 for item in proposed]
-    others = collection.others(hashes, features)  # (B, P)
     duplicates = collection.near_duplicates(hashes, features)
+    others = collection.others(hashes, duplicates)  # (B, P)
     groups = collection.look_alikes(photos, others, config.k)
     texts = [candidate.text for item in proposed for candidate in item.candidates]  # N of all photos
     embedded = collection.retriever.embed_captions(texts)

@@ -191,8 +191,9 @@ class ContrastPrompt:
         if not first:
             return []
         collection = scene.collection
-        photos, features = stacked([scene.photos[answer.sha256] for answer in first])
-        others = collection.others([answer.sha256 for answer in first], features)
+        hashes = [answer.sha256 for answer in first]
+        photos, features = stacked([scene.photos[name] for name in hashes])
+        others = collection.others(hashes, collection.near_duplicates(hashes, features))
         alike = collection.look_alikes(photos, others, self.config.images)
         embedded = collection.retriever.embed_captions([answer.candidates[0].text for answer in first])
         by_caption: dict[tuple[str, ...], list[int]] = {}
