@@ -108,7 +108,11 @@ def tell_apart(
     if listed and (collection is not None or config.context is not None):
         chooser = "--context" if collection is None else "--among"
         raise UserError(f"--n-best lists captions and {chooser} chooses one: list them first, then give --candidates.")
-    identity = f"{proposer.identity} {config.identity if collection or config.context else ''}"
+    identity = proposer.identity
+    if collection is not None or config.context is not None:
+        identity += f" {config.identity}"
+    if collection is not None:
+        identity += f" among={collection.identity}"
 
     def caption(photos: Iterable[Any]) -> Iterator[Caption]:
         if collection is None:
@@ -119,8 +123,6 @@ def tell_apart(
         scene = collection.scene(photos, keep=keep)
         return rerank(proposer.propose(photos, scene), scene, config)
 
-    if collection is not None:
-        identity += f" among={collection.identity}"
     return CaptionSource(caption, identity, collection)
 
 

@@ -288,7 +288,7 @@ def main(arguments: list[str]) -> int:
         rows = captions_file.rows_of_results(request.out) if suffix == RESULTS else request.out
         out = captions_file.CaptionsFile(rows)
         if request.watch:
-            return _watch(request, model, proposer, config, out)
+            return _watch(request, model, out)
     inputs, problems = gather(request.paths, request.split)
     if suffix == RESULTS:
         captions_file.require_ids(inputs, request.out)
@@ -315,9 +315,7 @@ def main(arguments: list[str]) -> int:
     return 1 if failed or problems or (out and out.rejected) else 0
 
 
-def _watch(
-    request: argparse.Namespace, model: Model, proposer: Proposer, config: RerankConfig, out: CaptionsFile
-) -> int:
+def _watch(request: argparse.Namespace, model: Model, out: CaptionsFile) -> int:
     from tellapart.desk.resume import write
     from tellapart.desk.watch import INTERVAL, Arrivals, in_folders, watch
 
@@ -326,7 +324,9 @@ def _watch(
 
     def caption(new: list[Input]) -> None:
         collection, _ = _collection(request, {photo.file for photo in new}, retriever, arrivals.unfinished)
-        write(_source(request, model, proposer, collection, config), new, out, again=False)
+        config = _config(request)  # context is read anew: notes may have changed
+        source = _source(request, model, _proposer(request, model, config), collection, config)
+        write(source, new, out, again=False)
 
     print_message(f"watching {', '.join(request.paths)}; Ctrl-C or SIGTERM stops it")
     watch(arrivals, caption, interval=request.interval or INTERVAL)
@@ -456,7 +456,7 @@ def _source(
 
         source = widened(proposer, collection, config)
     else:
-        source = tell_apart(proposer, collection, config, listed=bool(request.n_best))
+        source = tell_apart(proposer, collection, config, listed=(request.n_best or 1) > 1)
     if request.show:
         source = model.with_attributes(source)
     if request.endpoint:
