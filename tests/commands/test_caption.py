@@ -223,7 +223,7 @@ SERVER = "--endpoint http://localhost:1/v1 --endpoint-model m"
         ("--language German", "--language needs --endpoint"),
         ("--endpoint http://localhost:1", "--endpoint needs --endpoint-model"),
         ("--endpoint-model m", "--endpoint-model needs --endpoint"),
-        ("--diversity 1", "--diversity needs --diverse"),
+        *((f"--diversity {value}", "--diversity needs --diverse") for value in (0, 1)),
         ("--diverse 2 --model MODEL", "it needs --n-best, to list them, or --among"),
         ("--interval 3", "--interval needs --watch"),
         ("--again", "--again needs --out"),

@@ -204,11 +204,7 @@ def parser() -> Parser:
 # Which options go together: those that no Python call takes together; the others are refused by the calls below
 
 _NEEDS = (  # options, the one that they need, and why
-    (
-        "retriever k strength fluency contrast bursts candidates",
-        "among",
-        "the collection that photos are told apart from",
-    ),
+    ("retriever k strength fluency contrast bursts candidates", "among", "photos that others are told apart from"),
     ("api_key_env max_tokens max_requests sheet", "endpoint", "the server that it is about"),
     ("language", "endpoint", "for other captioners write in the language that they learned"),
     ("endpoint", "endpoint_model", "the model to ask there"),
@@ -237,7 +233,8 @@ def check(request: argparse.Namespace) -> None:
     """Refuses options that do not go together."""
 
     def is_set(name: str) -> bool:
-        return getattr(request, name) not in (None, False, "")
+        value = getattr(request, name)
+        return value is not None and value is not False and value != ""
 
     for names, needed, why in _NEEDS:
         for name in names.split():
@@ -276,19 +273,18 @@ def main(arguments: list[str]) -> int:
 
     if request.language and not _tag(request.language):
         print_message(f"--language {request.language}: rows will not say it, for its tag (such as de) is not known.")
-
-    suffix = request.out.suffix if request.out else ""
-    model: Any = _model(request)  # before any photo is read: a wrong file or address should not cost an hour
-    config = _config(request)
-    proposer = _proposer(request, model, config)
-    out = None
+    suffix, out = request.out.suffix if request.out else "", None
     if request.out and suffix not in SUBTITLES:
         from tellapart.desk import captions_file
 
-        rows = captions_file.rows_of_results(request.out) if suffix == RESULTS else request.out
-        out = captions_file.CaptionsFile(rows)
-        if request.watch:
-            return _watch(request, model, out)
+        out = captions_file.CaptionsFile(
+            captions_file.rows_of_results(request.out) if suffix == RESULTS else request.out
+        )
+    model: Any = _model(request)  # before any photo is read: a wrong file or address should not cost an hour
+    config = _config(request)
+    proposer = _proposer(request, model, config)
+    if request.watch and out:
+        return _watch(request, model, out)
     inputs, problems = gather(request.paths, request.split)
     if suffix == RESULTS:
         captions_file.require_ids(inputs, request.out)
