@@ -22,8 +22,7 @@ def prepared(captions, references, frequencies=None):
     """Lists of words → (captions, photos, references, grouped references), as the measures take them."""
     words = Words()
     grouped = words.join_groups(references)
-    said = words.join(captions)
-    return said, np.arange(len(captions)), References(grouped, frequencies), grouped
+    return words.join(captions), np.arange(len(captions)), References(grouped, frequencies), grouped
 
 
 def ngrams(words, n):
