@@ -14,7 +14,6 @@ import pytest
 from capscore import meteor
 from capscore.errors import UserError
 from capscore.meteor import index
-from capscore.meteor import index as fingerprints
 from meteor import miniature
 
 
@@ -37,8 +36,8 @@ def equal(one, other):
 
 def number(phrase):
     """Of a phrase of any length."""
-    words = fingerprints.of_words(phrase.split())
-    return fingerprints.of_spans(words, np.array([0, len(words)]), len(words))[0, -1]
+    words = index.of_words(phrase.split())
+    return index.of_spans(words, np.array([0, len(words)]), len(words))[0, -1]
 
 
 def test_every_phrase_has_its_paraphrases_in_the_order_of_the_file(data):
@@ -46,8 +45,8 @@ def test_every_phrase_has_its_paraphrases_in_the_order_of_the_file(data):
     assert sorted(made.phrases) == list(made.phrases)
     for phrase in {phrase for phrase, _ in miniature.PARAPHRASES}:
         (row,) = np.flatnonzero(made.phrases == number(phrase))
-        found = made.paraphrases[made.edges[row] : made.edges[row + 1]]
-        assert list(found) == [number(other) for one, other in miniature.PARAPHRASES if one == phrase]
+        paraphrases = made.paraphrases[made.edges[row] : made.edges[row + 1]]
+        assert list(paraphrases) == [number(other) for one, other in miniature.PARAPHRASES if one == phrase]
         bucket = int(made.phrases[row]) >> made.shift
         assert made.buckets[bucket] <= row < made.buckets[bucket + 1]
     assert made.longest == 4  # a group of people
@@ -66,38 +65,25 @@ def test_every_phrase_has_its_paraphrases_in_the_order_of_the_file(data):
 )
 def test_a_word_has_its_own_synonym_sets_and_those_of_its_base_form(data, word, own, everything):
     made = index.load_index(data)
-    (row,) = np.flatnonzero(made.words == fingerprints.of_words([word])[0])
+    (row,) = np.flatnonzero(made.words == index.of_words([word])[0])
     assert set(made.sets[slice(*made.own[row])].tolist()) == own
     assert set(made.sets[slice(*made.all[row])].tolist()) == everything
 
 
-def test_the_index_is_built_once(data, monkeypatch):
-    made = index.load_index(data)
-    no_build(monkeypatch)
-    assert equal(index.load_index(data), made)
-
-
-def damaged(whole):
-    middle = len(whole) // 2
-    flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
-    return {"empty": b"", "cut": whole[:-100], "half": whole[:middle], "flipped": flipped, "text": b"hello\n" * 99}
-
-
-@pytest.mark.parametrize("how", ["empty", "cut", "half", "flipped", "text"])
-def test_a_damaged_file_is_made_anew(data, tmp_path, how):
+def test_the_index_is_built_once_and_anew_where_the_kept_one_is_damaged(data, tmp_path, monkeypatch):
     made = index.load_index(data)
     (file,) = (tmp_path / "cache").iterdir()
     whole = file.read_bytes()
-    file.write_bytes(damaged(whole)[how])
-    assert equal(index.load_index(data), made)
-    assert file.read_bytes() == whole
-
-
-def test_arrays_that_do_not_fit_together_are_made_anew(data, tmp_path):
-    made = index.load_index(data)
-    (file,) = (tmp_path / "cache").iterdir()
+    middle = len(whole) // 2
+    flipped = whole[:middle] + bytes([whole[middle] ^ 255]) + whole[middle + 1 :]
+    for damaged in (b"", whole[:-100], whole[:middle], flipped, b"hello\n" * 99):
+        file.write_bytes(damaged)
+        assert equal(index.load_index(data), made)
+        assert file.read_bytes() == whole
     arrays = {field.name: getattr(made, field.name) for field in fields(index.Index)}
-    np.savez(file, **{**arrays, "paraphrases": made.paraphrases[:-1]})
+    np.savez(file, **{**arrays, "paraphrases": made.paraphrases[:-1]})  # arrays that do not fit together
+    assert equal(index.load_index(data), made)
+    no_build(monkeypatch)
     assert equal(index.load_index(data), made)
 
 
@@ -126,14 +112,11 @@ def test_where_the_cache_cannot_be_written_a_private_temporary_folder_is_used(da
     made = index.load_index(data)
     (folder,) = (tmp_path / "tmp").iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    with monkeypatch.context() as patch:
-        no_build(patch)
-        assert equal(index.load_index(data), made)
+    no_build(monkeypatch)
+    assert equal(index.load_index(data), made)
     folder.chmod(0o777)  # now anyone may have changed what is in it
-    with monkeypatch.context() as patch:
-        no_build(patch)
-        with pytest.raises(AssertionError, match="built again"):
-            index.load_index(data)
+    with pytest.raises(AssertionError, match="built again"):
+        index.load_index(data)
 
 
 def test_the_cache_follows_the_environment(data, tmp_path, monkeypatch):
@@ -148,48 +131,25 @@ def test_the_cache_follows_the_environment(data, tmp_path, monkeypatch):
 
 
 def test_without_pycocoevalcap_one_sentence_says_what_to_install(monkeypatch):
+    code = "import sys; from capscore import meteor; meteor.available(); print('pycocoevalcap' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
     monkeypatch.setattr(index.system, "package", lambda name: None)
     assert "pip install 'capscore[meteor]'" in meteor.available()
     with pytest.raises(UserError, match=r"pip install 'capscore\[meteor\]'"):
         meteor.load()
 
 
-def test_asking_whether_it_is_available_imports_nothing():
-    code = "import sys; from capscore import meteor; meteor.available(); print('pycocoevalcap' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "False\n"
-
-
 @pytest.mark.parametrize("name", ["meteor-1.5.jar", "data/paraphrase-en.gz"])
-@pytest.mark.parametrize("how", ["missing", "empty", "cut"])
+@pytest.mark.parametrize("how", ["missing", "empty", "cut", "without its lists"])
 def test_data_that_cannot_be_read_is_named(data, name, how):
     path = data / name
-    if how == "missing":
-        path.unlink()
-    else:
-        content = path.read_bytes()
+    content = path.read_bytes()
+    path.unlink()
+    if how == "without its lists":
+        path = data / "meteor-1.5.jar"
+        with zipfile.ZipFile(path, "w") as jar:
+            jar.writestr("something", "else")
+    elif how != "missing":
         path.write_bytes(b"" if how == "empty" else content[: len(content) // 2])
     with pytest.raises(UserError, match=path.name):
         meteor.load(data)
-
-
-def test_an_archive_without_its_lists_is_named(data):
-    with zipfile.ZipFile(data / "meteor-1.5.jar", "w") as jar:
-        jar.writestr("something", "else")
-    with pytest.raises(UserError, match=r"meteor-1.5.jar"):
-        meteor.load(data)
-
-
-@pytest.mark.parametrize(
-    ("word", "bases"),
-    [
-        ("boxes", ["boxe", "box", "boxe", "box"]),
-        ("women", ["woman"]),
-        ("grass", ["grass"]),
-        ("is", ["is"]),
-        ("riding", ["ride", "rid"]),
-        ("largest", ["larg", "large"]),
-        ("dog", []),
-    ],
-)
-def test_what_a_base_form_may_be(word, bases):
-    assert list(index.base_forms(word)) == bases
