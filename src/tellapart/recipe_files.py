@@ -29,6 +29,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -45,7 +46,8 @@ LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # of a stage or cell; no 
 MOST_BYTES = 1 << 20
 MOST_VALUES = 100_000  # of a file, after aliases are replaced by what they stand for
 DEEPEST = 20
-MOST_CELLS = 1000
+MOST_CELLS = 200  # of a grid
+_MOST_CELL_VALUES = 1_000_000  # of all cells of a grid together
 _EITHER = ("encoder", "inputs")  # two ways to say one thing
 _MOST_BASES = 100
 _FOLDER = "recipes"  # recipes in a folder of this name find each other by name
@@ -93,7 +95,7 @@ def about(place: Place) -> str:
     """The comment at the head of a recipe's file, or what the axes of its grid say of a cell."""
     if place.cell and (grid := _grid_in(place.path)):
         return grid.abouts[place.cell]
-    lines = files.read_text(place.path, most=MOST_BYTES).splitlines()
+    lines = _text(place.path).splitlines()
     return "\n".join(line.removeprefix("#") for line in itertools.takewhile(lambda line: line.startswith("#"), lines))
 
 
@@ -168,9 +170,7 @@ def _cell_of(folder: Path, cell: str) -> Place | None:
 def _grid_in(path: Path) -> Grid | None:
     """The grid of a file, if it has one and is sound."""
     with suppress(UserError):
-        text = files.read_text(path, most=MOST_BYTES)
-        if re.search(r"^grid:", text, re.MULTILINE):
-            return _grid(_content(text, path), path)
+        return _grid(_text(path), path)
     return None
 
 
@@ -190,10 +190,9 @@ def _close(name: str) -> str | None:
 def read(name: str) -> RecipeFile:
     """A recipe and all that it is based on."""
     place = find(name)
-    content = _content(files.read_text(place.path, most=MOST_BYTES), place.path)
-    if "grid" not in content or place.cell:
+    grid = None if place.cell else _grid(_text(place.path), place.path)
+    if grid is None:
         return _read(place)
-    grid = _grid(content, place.path)
     cells = {cell: _read(Place(place.path, cell)).content for cell in grid.cells}
     return RecipeFile(place, {}, {}, cells=cells, runs=grid.runs)
 
@@ -267,12 +266,14 @@ def _network(*contents: dict[str, Any]) -> object:
 
 def _own(place: Place) -> dict[str, Any]:
     """The values that a recipe itself says, with its base and stages."""
-    content = _content(files.read_text(place.path, most=MOST_BYTES), place.path)
-    if place.cell:
-        return _grid(content, place.path).cells[place.cell]
-    if "grid" in content:
+    grid = _grid(_text(place.path), place.path)
+    if grid is not None and not place.cell:
         raise UserError(f"{place} has a grid of recipes; name one of them.")
-    return content
+    return dict(grid.cells[place.cell]) if grid else _content(_text(place.path), place.path)
+
+
+def _text(path: Path) -> str:
+    return files.read_text(path, most=MOST_BYTES)
 
 
 def _content(text: str, path: Path) -> dict[str, Any]:
@@ -300,9 +301,15 @@ class Grid(NamedTuple):
     runs: str
 
 
-def _grid(content: dict[str, Any], path: Path) -> Grid:
-    """A cell is what its labels say, axis by axis, and then `cells`; what stands beside the grid is below that, unless
-    the base of a cell is another one, which has it already."""
+@lru_cache(maxsize=32)  # each of its cells asks for it
+def _grid(text: str, path: Path) -> Grid | None:
+    """The grid of a file; none if the text has none.
+
+    A cell is what its labels say, axis by axis, and then `cells`; what stands beside the grid is below that, unless
+    the base of a cell is another one, which has it already.
+    """
+    if "grid" not in text or "grid" not in (content := _content(text, path)):
+        return None
     axes = _labelled(content.pop("grid"), path, "grid")
     axes = {axis: _labelled(labels, path, f"grid.{axis}") for axis, labels in axes.items()}
     exceptions = content.pop("cells", {})
@@ -310,8 +317,9 @@ def _grid(content: dict[str, Any], path: Path) -> Grid:
     runs = content.pop("runs", "")
     if not isinstance(runs, str) or "stages" in content:
         raise UserError(f"{path}: a file with a grid has no stages, and runs is the name of a folder.")
-    if math.prod(map(len, axes.values())) > MOST_CELLS:
-        raise UserError(f"{path}: the grid has more than {MOST_CELLS} cells.")
+    number = math.prod(map(len, axes.values()))
+    if number > MOST_CELLS or number * _count([content, axes, exceptions]) > _MOST_CELL_VALUES:
+        raise UserError(f"{path}: the grid has more than {MOST_CELLS} cells, or {_MOST_CELL_VALUES} values in all.")
     combinations = {"_".join(labels): labels for labels in itertools.product(*axes.values())}
     if unknown := exceptions.keys() - combinations.keys():
         raise UserError(f"{path}: cells: the grid has no {short(min(unknown))}.")
@@ -333,6 +341,14 @@ def _grid(content: dict[str, Any], path: Path) -> Grid:
             cell = merged(common, cell)
         cells[name], abouts[name] = cell, ": ".join(filter(None, sentences))
     return Grid(cells, abouts, runs)
+
+
+def _count(value: Any) -> int:
+    """The number of values; a long string, which labels may make longer, counts as several."""
+    if isinstance(value, str):
+        return 1 + len(value) // 8
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_count, parts))
 
 
 def _labelled(values: object, path: Path, name: str) -> dict[str, Any]:

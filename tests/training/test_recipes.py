@@ -286,6 +286,9 @@ def test_the_file_of_a_grid_is_a_chain_of_its_cells(write):
     assert {stage.recipe.batch_size for stage in stages} == {3}
 
 
+LABELS = {f"x{number}": {} for number in range(199)}
+
+
 @pytest.mark.parametrize(
     ("change", "answer"),
     [
@@ -296,7 +299,11 @@ def test_the_file_of_a_grid_is_a_chain_of_its_cells(write):
         ({"grid": {"a": {"x": {"stages": []}}}}, "x: a cell is an object of values for a single run."),
         ({"grid": {"a": {"x": {"base": "y"}, "y": {"base": "x"}}}}, "base leads back to where it came from"),
         ({"grid": {"a": {"x": {"epochs": "many"}}}}, "tables.yaml: x: epochs must be a whole number"),
-        ({"grid": {axis: {f"{axis}{n}": {} for n in range(11)} for axis in "abc"}}, "more than 1000 cells"),
+        ({"grid": {axis: {f"{axis}{n}": {} for n in range(11)} for axis in "abc"}}, "more than 200 cells"),
+        (
+            {"model": {f"a{n}": 1 for n in range(9000)}, "grid": {"a": {f"x{n}": {} for n in range(199)}}},
+            "1000000 values",
+        ),
         ({"cells": {"wide_ex": {}}}, "cells: the grid has no wide_ex."),
         ({"stages": []}, "a file with a grid has no stages"),
         ({"runs": 3}, "runs is the name of a folder"),

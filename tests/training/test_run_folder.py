@@ -1,6 +1,7 @@
 """Folders of runs: what they take, hold, and keep of a run that was stopped or killed."""
 
 import pytest
+import torch
 import yaml
 
 from capscore.errors import UserError
@@ -9,7 +10,7 @@ from tellapart.commands.train import parse
 from tellapart.recipe import OptimConfig, Recipe
 from tellapart.recipe_files import plain
 from tellapart.training.build import run
-from tellapart.training.run_folder import claim
+from tellapart.training.run_folder import claim, number_type
 
 
 def with_checkpoint(out, recipe):
@@ -107,11 +108,15 @@ def test_a_folder_with_only_what_a_kill_left_is_as_good_as_empty(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["recipe.yaml"]
 
 
-def test_a_damaged_recipe_in_a_run_folder_is_named(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "answer"), [("epochs: [", "is damaged"), ("- 1", "is damaged"), ("{}", "was None")]
+)
+def test_a_damaged_recipe_in_a_run_folder_is_named(tmp_path, content, answer):
     out = with_checkpoint(tmp_path / "run", Recipe())
-    (out / "recipe.yaml").write_text("epochs: [")
-    with pytest.raises(UserError, match=r"recipe\.yaml is damaged"):
+    (out / "recipe.yaml").write_text(content)
+    with pytest.raises(UserError, match=answer):
         claim(Recipe(), out, resume=True)
+    assert number_type(Recipe(), out, True, torch.device("cpu")) == "fp32"
 
 
 def test_a_run_keeps_its_vocabulary_though_the_data_have_grown(tellapart, small_world, tmp_path):

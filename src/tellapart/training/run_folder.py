@@ -83,9 +83,9 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
                 f"{out} was started with another recipe: {key} was {was.get(key)} and is {now.get(key)} now. "
                 "A changed recipe needs an --out of its own."
             )
-        if not _is_longer(was[key], now[key]):
+        if not _is_longer(was.get(key), now[key]):
             raise UserError(
-                f"{out}: {key} was {was[key]} and is {now[key]} now; a resumed run can get longer, not shorter."
+                f"{out}: {key} was {was.get(key)} and is {now[key]} now; a resumed run can get longer, not shorter."
             )
     _remove(unfinished)
     return True
@@ -93,7 +93,9 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
 
 def recipe_of(run: Path) -> dict[str, Any]:
     """The fields of the recipe that a run was started with."""
-    recipe: dict[str, Any] = recipe_files.read_yaml(run / "recipe.yaml")
+    recipe = recipe_files.read_yaml(run / "recipe.yaml")
+    if not isinstance(recipe, dict):
+        raise UserError(f"{run / 'recipe.yaml'} is damaged.")
     return recipe
 
 
