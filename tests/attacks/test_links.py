@@ -50,32 +50,21 @@ def results(folder):
         pass
 
 
-ACTIONS = {
-    "sidecars": lambda folder: written(folder, "xmp"),
-    "texts": lambda folder: written(folder, "txt"),
-    "in photos": lambda folder: written(folder, "in-file"),
-    "reviewed": lambda folder: written(folder, "xmp", REVIEWED),
-    "captions of a folder": Photos,
-    "answers of a study": Answers,
-    "a store": stored,
-    "a cut-off row": put_aside,
-    "rows beside results": results,
-}
-NAMES = {
-    "sidecars": ["captions.jsonl.journal", f"{ROW['file']}.xmp"],
-    "texts": ["captions.jsonl.journal", "$(touch PWNED).txt"],
-    "in photos": ["captions.jsonl.journal"],
-    "reviewed": ["tellapart.reviewed.jsonl.journal"],
-    "captions of a folder": ["tellapart.db", "tellapart.db-journal"],
-    "answers of a study": ["answers.db", "answers.db-journal"],
-    "a store": ["manifest.json", "rows.jsonl", "grid.f16"],
-    "a cut-off row": ["c.jsonl.rejected"],
-    "rows beside results": ["c.jsonl"],
-}
+ACTIONS = [  # and the files that each names itself
+    (lambda folder: written(folder, "xmp"), ["captions.jsonl.journal", f"{ROW['file']}.xmp"]),
+    (lambda folder: written(folder, "txt"), ["captions.jsonl.journal", "$(touch PWNED).txt"]),
+    (lambda folder: written(folder, "in-file"), ["captions.jsonl.journal"]),
+    (lambda folder: written(folder, "xmp", REVIEWED), ["tellapart.reviewed.jsonl.journal"]),
+    (Photos, ["tellapart.db", "tellapart.db-journal"]),
+    (Answers, ["answers.db", "answers.db-journal"]),
+    (stored, ["manifest.json", "rows.jsonl", "grid.f16"]),
+    (put_aside, ["c.jsonl.rejected"]),
+    (results, ["c.jsonl"]),
+]
 
 
 @pytest.mark.parametrize("there", [None, b"", b"precious"], ids=["dangling", "empty", "full"])
-@pytest.mark.parametrize(("action", "name"), [(action, name) for action, names in NAMES.items() for name in names])
+@pytest.mark.parametrize(("action", "name"), [(action, name) for action, names in ACTIONS for name in names])
 def test_nothing_is_written_through_a_link(tmp_path, action, name, there):
     folder, outside = tmp_path / "folder", tmp_path / "outside"
     folder.mkdir()
@@ -84,11 +73,10 @@ def test_nothing_is_written_through_a_link(tmp_path, action, name, there):
         (outside / ".bash_login").write_bytes(there)
     (folder / name).symlink_to(outside / ".bash_login")
     with pytest.raises(UserError) as refused:
-        ACTIONS[action](folder)
+        action(folder)
     assert name.removesuffix("-journal") in str(refused.value)
-    assert {path.name: path.read_bytes() for path in outside.iterdir()} == (
-        {} if there is None else {".bash_login": there}
-    )
+    left = {} if there is None else {".bash_login": there}
+    assert {path.name: path.read_bytes() for path in outside.iterdir()} == left
 
 
 def test_a_captions_file_that_the_user_names_may_be_a_link_of_theirs(tellapart, tmp_path, small_model, monkeypatch):
@@ -148,8 +136,6 @@ def test_a_file_with_several_names_is_named_and_left(tmp_path, kind):
 def test_a_captions_file_with_several_names_is_refused(tmp_path):
     (tmp_path / "c.jsonl").write_text("")
     os.link(tmp_path / "c.jsonl", tmp_path / "d.jsonl")
-    with (
-        pytest.raises(UserError, match=r"c\.jsonl: the file has 2 names \(hard links\)"),
-        CaptionsFile(tmp_path / "c.jsonl").writing(),
-    ):
+    file = CaptionsFile(tmp_path / "c.jsonl")
+    with pytest.raises(UserError, match=r"c\.jsonl: the file has 2 names \(hard links\)"), file.writing():
         pass

@@ -12,7 +12,6 @@ import pytest
 from PIL import Image, PngImagePlugin
 
 from support.killed import run_killed
-from tellapart.data.media.identity import identify
 
 exiftool = pytest.mark.skipif(shutil.which("exiftool") is None, reason="exiftool is not installed")
 WRITTEN = {"XMP-dc:Description", "XMP-tiff:ImageDescription", "XMP-iptcCore:AltTextAccessibility"}
@@ -257,10 +256,3 @@ def test_rows_of_caption_are_written_and_say_that_a_model_wrote_them(tellapart, 
     assert tellapart("write", "o.csv", "--in-file")[0] == 0
     assert b"<tellapart:Source>model<" in (photos / "a.jpg").read_bytes()
     assert tellapart("write", "o.csv")[0] == 0  # the same pictures: what was put into the files changes nothing
-
-
-def test_the_picture_is_known_again_after_it_was_written_into(tellapart, photos):
-    before = {name: identify(photos / name).picture for name in KINDS}
-    captions(photos)
-    tellapart("write", "captions.jsonl", "--in-file")
-    assert {name: identify(photos / name).picture for name in KINDS} == before

@@ -30,73 +30,35 @@ def by_rule(captions, **photos):
 
 # One caption
 
-CAPTIONS = {  # the rules that each caption breaks by itself: captions, one in a line
-    "": """
-        a dog asleep on a red sofa
-        a dog
-        a very very nice dog
-        a dog a dog a dog
-        a man takes a photo of a dog
-        a framed picture of a dog on a wall
-        a picture frame on a wall
-        photographers of all ages at a wedding
-        photo booth with a curtain
-        in the picture frame stands a dog
-        a painting of a dog
-        this is a dog on a sofa
-        an imaginary dog
-        a sign that says sorry
-        #1 jersey on a wall
-        A man shows the image of a cat to a child
-        一只狗在沙发上睡觉
-        ソファで眠る犬
-        หมานอนบนโซฟา""",
-    "empty": "\n \u200b\u00a0 \n...",
-    "one-word": "dog\nDog.\n- dog -\n\N{DOG FACE}\nblack-and-white",
-    "file-name": "IMG_1234.jpg\nIMG_1234\nDSC01234\nPXL_20230101_120000000\nsunset-at-the-beach.PNG",
-    "repeated-word": "a very Very very nice dog\nno, no, no!\nein Hund Hund Hund schläft",
+CAPTIONS = {  # rules -> captions that break these by themselves
+    "": """a dog asleep on a red sofa | a dog | a very very nice dog | a dog a dog a dog | an imaginary dog |
+        a man takes a photo of a dog | a framed picture of a dog on a wall | a picture frame on a wall |
+        photographers of all ages at a wedding | photo booth with a curtain | in the picture frame stands a dog |
+        a painting of a dog | this is a dog on a sofa | a sign that says sorry | #1 jersey on a wall | 一只狗在沙发上睡觉 | ソファで眠る犬 |
+        A man shows the image of a cat to a child | หมานอนบนโซฟา""",
+    "empty": " | \u200b\u00a0 | ...",
+    "one-word": "dog | Dog. | - dog - | \N{DOG FACE} | black-and-white",
+    "file-name": "IMG_1234.jpg | IMG_1234 | DSC01234 | PXL_20230101_120000000 | sunset-at-the-beach.PNG",
+    "repeated-word": "a very Very very nice dog | no, no, no! | ein Hund Hund Hund schläft",
     "opening repeated-word": "photo of photo of dog dog dog",
-    "opening": """
-        photo of a dog
-        A photo of a dog
-        Photos of two dogs
-        an image of a dog
-        The picture of a dog
-        This is a photo of a dog
-        This is a photograph of a dog
-        it's a pic of a dog
-        It\u2019s a picture of a dog
-        Here is an image of a dog
-        There is a picture of a dog
-        a picture shows a dog
-        This image shows a dog
-        Image depicts a dog
-        The image depicts a dog
-        an image that shows a dog
-        image showing a dog
-        a black and white photo of a dog
-        A close-up photo of a dog
-        A closeup picture of a dog
-        In this photo, a dog sleeps
-        In the image there is a dog
-        Image: a dog on a sofa
-        "A photo of a dog"
+    "opening": """photo of a dog | A photo of a dog | Photos of two dogs | an image of a dog | The picture of a dog |
+        This is a photo of a dog | This is a photograph of a dog | it's a pic of a dog | It\u2019s a picture of a dog |
+        Here is an image of a dog | There is a picture of a dog | a picture shows a dog | This image shows a dog |
+        Image depicts a dog | The image depicts a dog | an image that shows a dog | image showing a dog |
+        a black and white photo of a dog | A close-up photo of a dog | A closeup picture of a dog |
+        In this photo, a dog sleeps | In the image there is a dog | Image: a dog on a sofa | "A photo of a dog" |
         The provided image shows a dog on a sofa.""",
-    "refusal": """
-        I'm sorry, but I can't help with identifying people in images.
+    "refusal": """I'm sorry, but I can't help with identifying people in images. |
         As an AI language model, I cannot see images.""",
-    "chatter": """
-        Sure! Here is a caption: A dog on a sofa.
-        A dog on a sofa. #dog #cute
-        **A dog on a sofa.**
+    "chatter": """Sure! Here is a caption: A dog on a sofa. | A dog on a sofa. #dog #cute | **A dog on a sofa.** |
         <think>A dog?</think> A dog on a sofa.""",
 }
 
 
 @pytest.mark.parametrize("rules", CAPTIONS)
 def test_what_is_wrong_with_a_caption_by_itself(rules):
-    captions = CAPTIONS[rules].removeprefix("\n").split("\n")
-    assert {caption: faults(caption.strip(" ")) for caption in captions} == dict.fromkeys(captions, rules.split())
+    captions = [caption.strip(" \n") for caption in CAPTIONS[rules].split("|")]
+    assert {caption: faults(caption) for caption in captions} == dict.fromkeys(captions, rules.split())
 
 
 def test_over_125_characters_is_long_and_125_is_not():
@@ -239,26 +201,14 @@ def write(tmp_path):
     return captions
 
 
-def test_clean_captions_are_exit_0_and_no_line(lint, write):
-    captions = write({"1.jpg": "a dog on a sofa", "2.jpg": "a cat on a bed"})
-    assert lint(captions) == (0, [], "2 pictures: nothing found\n")
-
-
 def test_what_is_found_is_a_line_each_and_exit_1(lint, write):
-    code, lines, err = lint(write({"1.jpg": "a photo of a dog", "2.jpg": "cat", "3.jpg": "A photo of a dog."}))
-    assert code == 1
-    assert lines == [
-        ("2.jpg", "one-word", "cat"),
-        ("1.jpg", "opening", "a photo of a dog"),
-        ("3.jpg", "opening", "A photo of a dog."),
-        ("1.jpg", "shared", "a photo of a dog"),
-        ("3.jpg", "shared", "A photo of a dog."),
-    ]
+    assert lint(write({"1.jpg": "a dog on a sofa", "2.jpg": "a cat"})) == (0, [], "2 pictures: nothing found\n")
+    captions = write({"1.jpg": "a photo of a dog", "2.jpg": "cat", "3.jpg": "A photo of a dog."})
+    first, third = ("1.jpg", "a photo of a dog"), ("3.jpg", "A photo of a dog.")
+    lines = [(file, rule, text) for rule in ("opening", "shared") for file, text in (first, third)]
+    code, found, err = lint(captions)
+    assert (code, found) == (1, [("2.jpg", "one-word", "cat"), *lines])
     assert err == "3 pictures: 1 one-word, 2 opening, 2 shared\n"
-
-
-def test_ignored_rules_do_not_count(lint, write):
-    captions = write({"1.jpg": "a photo of a dog", "2.jpg": "cat", "3.jpg": "a photo of a dog"})
     assert lint(captions, "--ignore", "shared, opening")[:2] == (1, [("2.jpg", "one-word", "cat")])
     assert lint(captions, "--ignore", "shared,opening,one-word") == (0, [], "3 pictures: nothing found\n")
 

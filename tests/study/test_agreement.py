@@ -49,21 +49,15 @@ def test_a_measure_that_thinks_as_people_do_agrees_with_all_and_its_opposite_wit
     values = dict.fromkeys(results.captions_of(made), 0.0)
     for row in found.counted:  # the first caption shown is worth what people give to it
         for place, model in enumerate(row.trial.models):
-            chosen = row.answer.response["accuracy"]
-            values[row.trial.set, model] += (chosen == ("first", "second")[place]) - (
-                chosen == ("second", "first")[place]
-            )
+            sign = {("first", "second")[place]: 1, ("second", "first")[place]: -1}
+            values[row.trial.set, model] += sign.get(row.answer.response["accuracy"], 0)
     opposite = {caption: -value for caption, value in values.items()}
     shares = results.agreement(found, {"same": values, "opposite": opposite, "blind": dict.fromkeys(values, 1.0)})
     assert [shares[name]["accuracy"]["value"] for name in shares] == [1, 0, 0.5]
     assert shares["same"]["accuracy"]["pairs"] > 10
-    line = next(line for line in tables(analysed(found, shares)) if "opposite" in line)
-    assert line.startswith("agreement with people, opposite: accuracy 0.0 [0.0, 0.0] of ")
-
-
-def analysed(found, shares):
     found.figures["agreement"] = shares
-    return found
+    line = next(line for line in tables(found) if "opposite" in line)
+    assert line.startswith("agreement with people, opposite: accuracy 0.0 [0.0, 0.0] of ")
 
 
 def test_intervals_hold_a_share_that_is_known(tmp_path):

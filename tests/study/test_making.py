@@ -70,9 +70,8 @@ def test_catch_trials_say_what_to_answer(tmp_path):
         made = study(tmp_path / kind, kind)
         trial = next(trial for session in made.sessions for trial in session if trial.catch)
         if kind == "compare":
-            right = dict.fromkeys(
-                ("accuracy", "distinctiveness"), "first" if " first " in trial.captions[0] else "second"
-            )
+            answer = "first" if " first " in trial.captions[0] else "second"
+            right = {"accuracy": answer, "distinctiveness": answer}
         else:
             number = int(next(word for word in trial.captions[0].replace(",", " ").split() if word.isdecimal()))
             first = trial.photos[number - 1]

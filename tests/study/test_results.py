@@ -77,15 +77,8 @@ def test_a_listeners_accuracy_is_found_again_in_93_of_100_studies(tmp_path):
 def test_simulated_people_differ_and_are_right_as_often_as_asked_for(tmp_path):
     made = study(tmp_path, "choose", captions=("plain.json",), answers=20, catch=0)
     trials = made.trials()
-    right = np.array(
-        [
-            [
-                answer.response == trials[answer.trial].set
-                for answer in simulate.people(made, {"plain": 0.7}, spread=1, seed=seed)[1]
-            ]
-            for seed in range(30)
-        ]
-    )
+    studies = [simulate.people(made, {"plain": 0.7}, spread=1, seed=seed)[1] for seed in range(30)]
+    right = np.array([[answer.response == trials[answer.trial].set for answer in answers] for answers in studies])
     assert right.mean() == pytest.approx(0.7, abs=0.04)
     assert right.mean(1).std() > 2 * np.sqrt(0.7 * 0.3 / right.shape[1])  # than of answers that have nothing in common
 
@@ -148,9 +141,7 @@ def test_a_time_is_what_the_server_saw_where_the_page_says_more(tmp_path):
     person = Person("x", 0, started=1000.0)
     # received after 28 ms, 2 s and 3 s, each with other times that the page says
     given = [(1000.028, 5000.0), (1002.028, 900.0), (1005.028, 1e9), (0.0, 700.0)]
-    answers = [
-        Answer("x", trial.id, trial.set, rt, received) for trial, (received, rt) in zip(trials, given, strict=True)
-    ]
+    answers = [Answer("x", t.id, t.set, rt, received) for t, (received, rt) in zip(trials, given, strict=True)]
     found = analyse(made, [person], answers[::-1])
     rows = {row.trial.id: row for row in found.rows}
     assert [rows[trial.id].rt for trial in trials] == pytest.approx([28, 900, 3000, 700], abs=0.01)
@@ -161,15 +152,17 @@ def test_a_time_is_what_the_server_saw_where_the_page_says_more(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        ("update people set session = 99 where subject_id = 'subject-0000'", "the person 'subject-0000' is damaged"),
-        ("update people set session = 'x' where subject_id = 'subject-0000'", "the person 'subject-0000' is damaged"),
-        ("update people set started = 'x' where subject_id = 'subject-0000'", "the person 'subject-0000' is damaged"),
-        ("update answers set rt = 'abc' where trial = '0000-000'", "'0000-000' cannot be used: its times are damaged"),
-        ("update answers set received = 'x' where trial = '0000-000'", "'0000-000' cannot be used: its times"),
-        ("update answers set response = '\"p0' where trial = '0000-000'", "'0000-000' cannot be used: choose one"),
-        ("update answers set response = x'ff' where trial = '0000-000'", "'0000-000' cannot be used: choose one"),
-        ("update answers set response = 5 where trial = '0000-000'", "'0000-000' cannot be used: choose one"),
-        ("update answers set trial = 'none' where trial = '0000-000'", "'none', which is none of this study's"),
+        *(
+            (f"people set {wrong}", "the person 'subject-0000' is damaged")
+            for wrong in ("session = 99", "session = 'x'")
+        ),
+        ("people set started = 'x'", "the person 'subject-0000' is damaged"),
+        ("answers set rt = 'abc'", "'0000-000' cannot be used: its times are damaged"),
+        ("answers set received = 'x'", "'0000-000' cannot be used: its times"),
+        ("answers set response = '\"p0'", "'0000-000' cannot be used: choose one"),
+        ("answers set response = x'ff'", "'0000-000' cannot be used: choose one"),
+        ("answers set response = 5", "'0000-000' cannot be used: choose one"),
+        ("answers set trial = 'none'", "'none', which is none of this study's"),
     ],
 )
 def test_a_damaged_row_is_named_and_left_out_and_the_others_count(tmp_path, capsys, damage, sentence):
@@ -177,7 +170,8 @@ def test_a_damaged_row_is_named_and_left_out_and_the_others_count(tmp_path, caps
     database, (persons, answers) = Answers(tmp_path / "study"), simulate.people(made, {"plain": 0.3, "rich": 0.7})
     store(database, made, persons, answers)
     with sqlite3.connect(tmp_path / "study" / stored.ANSWERS) as connection:
-        connection.execute(damage)
+        where = "subject_id = 'subject-0000'" if "people" in damage else "trial = '0000-000'"
+        connection.execute(f"update {damage} where {where}")
     assert main(["study", "results", str(tmp_path / "study"), "--retriever", "none"]) == 1
     out, err = capsys.readouterr()
     assert sentence in err
@@ -226,14 +220,8 @@ def test_the_command_line(tmp_path, capsys, database_url):
     made_of = [str(tmp_path / "plain.json"), str(tmp_path / "rich.json"), "--data", str(tmp_path / "data.json")]
     assert main(["study", "new", "compare", *made_of, "--out", str(tmp_path / "two")]) == 0
     database = Answers(tmp_path / "two", database_url)
-    made = study_in(tmp_path / "two")
+    made = stored.load(tmp_path / "two")
     store(database, made, *simulate.people(made, {"plain": 0.3, "rich": 0.7}))
     options = ["--retriever", "none", "--out", str(tmp_path / "out"), *option(database_url)]
     assert main(["study", "results", str(tmp_path / "two"), *options]) == 0
     assert capsys.readouterr().out.startswith("Criterion\tWin\tTie\tLoss\nAccuracy\t")
-
-
-def study_in(folder):
-    from tellapart.study.folder import load
-
-    return load(folder)

@@ -80,10 +80,8 @@ def test_answers_by_http(folder, database_url):
         assert [a.response for a in Answers(folder, database_url).all()[1]] == [trial["photos"][0]]
         assert (folder / stored.ANSWERS).exists() == (database_url is None)
         remove(database_url, folder / stored.ANSWERS)
-        assert ask(address, "/api/answers", answer) == (
-            503,
-            {"error": "the answer could not be stored; please try again."},
-        )
+        gone = {"error": "the answer could not be stored; please try again."}
+        assert ask(address, "/api/answers", answer) == (503, gone)
 
 
 def test_an_address_that_is_taken_is_one_sentence(folder):
@@ -149,9 +147,8 @@ def test_from_consent_to_completion_code_in_a_browser(folders, tmp_path, kind):
         page.run(UNTIL.format("document.querySelector('#agree')"))
         assert page.run("document.querySelector('.go').disabled")
         assert page.inaccessible() == []
-        assert page.run(
-            "document.querySelector('h1').textContent + document.querySelector('.consent').textContent"
-        ) == (2 * STEERING)
+        texts = "document.querySelector('h1').textContent + document.querySelector('.consent').textContent"
+        assert page.run(texts) == 2 * STEERING
         page.point("#agree", click=True)
         page.point(".go", click=True)
         for number in range(3):
@@ -173,14 +170,8 @@ def test_from_consent_to_completion_code_in_a_browser(folders, tmp_path, kind):
             if number == 1:  # the keyboard alone; and a page that is loaded again goes on
                 page.run("document.querySelector('.go').focus()")
                 for type in ("keyDown", "keyUp"):
-                    page.call(
-                        "Input.dispatchKeyEvent",
-                        type=type,
-                        key="Enter",
-                        code="Enter",
-                        text="\r",
-                        windowsVirtualKeyCode=13,
-                    )
+                    enter = {"key": "Enter", "code": "Enter", "text": "\r", "windowsVirtualKeyCode": 13}
+                    page.call("Input.dispatchKeyEvent", type=type, **enter)
                 page.run(UNTIL.format("progress.textContent.startsWith('2 of 3')"))
                 opened(page, f"{address}?PROLIFIC_PID=P1&STUDY_ID=S&SESSION_ID=T")
             else:
