@@ -34,8 +34,8 @@ CAPTIONS = {  # rules -> captions that break these by themselves
     "": """a dog asleep on a red sofa | a dog | a very very nice dog | a dog a dog a dog | an imaginary dog |
         a man takes a photo of a dog | a framed picture of a dog on a wall | a picture frame on a wall |
         photographers of all ages at a wedding | photo booth with a curtain | in the picture frame stands a dog |
-        a painting of a dog | this is a dog on a sofa | a sign that says sorry | #1 jersey on a wall | 一只狗在沙发上睡觉 | ソファで眠る犬 |
-        A man shows the image of a cat to a child | หมานอนบนโซฟา""",
+        a painting of a dog | this is a dog on a sofa | a sign that says sorry | #1 jersey on a wall |
+        A man shows the image of a cat to a child | 一只狗在沙发上睡觉 | ソファで眠る犬 | หมานอนบนโซฟา""",
     "empty": " | \u200b\u00a0 | ...",
     "one-word": "dog | Dog. | - dog - | \N{DOG FACE} | black-and-white",
     "file-name": "IMG_1234.jpg | IMG_1234 | DSC01234 | PXL_20230101_120000000 | sunset-at-the-beach.PNG",

@@ -152,10 +152,8 @@ def test_a_time_is_what_the_server_saw_where_the_page_says_more(tmp_path):
 @pytest.mark.parametrize(
     ("damage", "sentence"),
     [
-        *(
-            (f"people set {wrong}", "the person 'subject-0000' is damaged")
-            for wrong in ("session = 99", "session = 'x'")
-        ),
+        ("people set session = 99", "the person 'subject-0000' is damaged"),
+        ("people set session = 'x'", "the person 'subject-0000' is damaged"),
         ("people set started = 'x'", "the person 'subject-0000' is damaged"),
         ("answers set rt = 'abc'", "'0000-000' cannot be used: its times are damaged"),
         ("answers set received = 'x'", "'0000-000' cannot be used: its times"),
