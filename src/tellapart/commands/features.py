@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, get_args
 
 from capscore.errors import UserError
 from capscore.printable import counted, print_message, print_row
+from tellapart import detectors
 from tellapart.commands.arguments import Parser, add_ray, number, positive
-from tellapart.detectors import KINDS
 from tellapart.encoders import ENCODERS
 from tellapart.recipe import EncoderConfig, Pooling
 
 if TYPE_CHECKING:
     from tellapart.data.examples import DataSet
-    from tellapart.features.extracted import Extracted
 
 _SHOWN = 3  # photos that a sentence names
 _DETECTED = 36  # boxes of a photo
@@ -64,7 +63,8 @@ def parser() -> Parser:
     computing.add_argument(
         "--detector",
         metavar="FILE",
-        help=f"add the boxes that it finds to the cells: {KINDS}; --grid 1: only the whole photo and the boxes",
+        help=f"add the boxes that it finds to the cells: {detectors.KINDS}; --grid 1: only the whole photo and the "
+        "boxes",
     )
     computing.add_argument(
         "--detected",
@@ -136,58 +136,39 @@ def _check(request: argparse.Namespace) -> None:
 
 
 def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
-    """Returns whether some photos have no features now."""
+    """True where some photos have no features now."""
     from tellapart import numerics
-    from tellapart.detectors import load as load_detector
+    from tellapart.data.items import KIND_OF
     from tellapart.features.sources import Detected, Encoded
     from tellapart.models.parts import load_encoder
-
-    if request.ray:
-        from tellapart.captioning.cluster import Cluster, extraction_on
-
-        cluster = Cluster(request.ray)
-    settings = {
-        "name": request.encoder,
-        "image_size": request.image_size,
-        "grid": request.grid,
-        "pooling": request.pooling,
-        "coarse": request.coarse,
-        "frames": request.frames,
-        "detected": (request.detected or _DETECTED) if request.detector else None,
-    }
-    if request.attributes:
-        return _attributes(request, dataset)
-    config = EncoderConfig(**{key: value for key, value in settings.items() if value is not None})
-    device = request.device or "auto"
-    encoder = load_encoder(config, numerics.choose_device(device))
-    source = Detected(encoder, load_detector(request.detector)) if request.detector else Encoded(encoder)
-    extraction = extraction_on(cluster, encoder, device) if request.ray else None
-    result = source.extract(dataset.examples, request.out, dataset.name, extraction)
-    return _report(result, source.folder(request.out, dataset.name), dataset)
-
-
-def _attributes(request: argparse.Namespace, dataset: DataSet) -> bool:
-    """Returns whether some photos have no attributes now."""
-    from tellapart import numerics
     from tellapart.models.sources import attributes
 
-    config = EncoderConfig(request.encoder, most=request.attributes, threshold=request.threshold or 0.0)
-    source = attributes(config, numerics.choose_device(request.device or "auto"))
-    result = source.extract(dataset.examples, request.out, dataset.name)
-    return _report(result, source.folder(request.out, dataset.name), dataset)
+    examples, name, device = dataset.examples, request.encoder, numerics.choose_device(request.device or "auto")
+    if request.attributes:
+        words = attributes(EncoderConfig(name, most=request.attributes, threshold=request.threshold or 0.0), device)
+        result, folder = words.extract(examples, request.out, dataset.name), words.folder(request.out, dataset.name)
+    else:
+        fields = ("image_size", "grid", "pooling", "coarse", "frames")
+        settings = {"name": name, **{field: getattr(request, field) for field in fields}}
+        settings["detected"] = (request.detected or _DETECTED) if request.detector else None
+        config = EncoderConfig(**{field: value for field, value in settings.items() if value is not None})
+        if request.ray:
+            from tellapart.captioning.cluster import Cluster, extraction_on
 
-
-def _report(result: Extracted, store: Path, dataset: DataSet) -> bool:
-    from tellapart.data.items import KIND_OF
-
-    there = len(dataset.examples) - len(result.failed) - result.computed
+            cluster = Cluster(request.ray)
+        encoder = load_encoder(config, device)
+        source = Detected(encoder, detectors.load(request.detector)) if request.detector else Encoded(encoder)
+        extraction = extraction_on(cluster, encoder, request.device or "auto") if request.ray else None
+        result = source.extract(examples, request.out, dataset.name, extraction)
+        folder = source.folder(request.out, dataset.name)
+    there = len(examples) - len(result.failed) - result.computed
     failed = f", {len(result.failed)} could not be used" if result.failed else ""
-    print_row(f"{store}: {result.computed} {KIND_OF[dataset.kind]} added, {there} were there{failed}")
+    print_row(f"{folder}: {result.computed} {KIND_OF[dataset.kind]} added, {there} were there{failed}")
     return bool(result.failed)
 
 
 def _import(request: argparse.Namespace, dataset: DataSet) -> bool:
-    """Returns whether some photos have no features now."""
+    """True where some photos have no features now."""
     from tellapart.features.importing import CAP, bring_in
     from tellapart.features.sources import import_folder
 
