@@ -15,17 +15,14 @@ import torch
 from capscore.errors import UserError
 from support import region_archives as archives
 from tellapart import journals
-from tellapart.captioners.transformer import TINY
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.examples import Example
 from tellapart.data.store import Stores
-from tellapart.data.streams import read_attributes, region_inputs
+from tellapart.data.streams import read_attributes
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.features import region_files
 from tellapart.features.importing import bring_in
 from tellapart.features.sources import Imported, RegionStore, find_imported, open_imported
-from tellapart.models import build_captioner
-from tellapart.objectives.cross_entropy import cross_entropy_step
 
 COUNTS = {"11": 3, "12": 1, "13": 5, "14": 2}  # regions of each photo
 PHOTOS = {id: archives.photo(int(id), count) for id, count in COUNTS.items()}
@@ -301,13 +298,6 @@ def test_a_damaged_archive_is_named(tmp_path, suffix):
     assert result.failed[0].startswith(f"{bad}: ")
 
 
-def test_an_archive_of_another_data_set_is_refused_with_a_name_from_each_side(tmp_path):
-    sources = archives.as_tsv(tmp_path / "a", {f"flickr-{id}": arrays for id, arrays in PHOTOS.items()})
-    with pytest.raises(UserError, match=r"has features of none of the photos.*'flickr-11' there and '11' here"):
-        bring_in(EXAMPLES, sources, tmp_path / "store", "bottom_up")
-    assert not (tmp_path / "store").exists()
-
-
 def test_an_archive_with_nothing_to_use_is_refused_with_the_first_reason(tmp_path):
     with pytest.raises(UserError, match=r"there are no features that can be used \(.*line 1: has no regions\)"):
         imported(tmp_path, archives.line(11, **archives.photo(0, 0)))
@@ -345,37 +335,6 @@ def test_a_batch_is_as_wide_as_its_photo_of_most_regions(store):
     for found, id in zip(features, ("14", "11", "12"), strict=True):
         np.testing.assert_array_equal(found[: COUNTS[id]], PHOTOS[id]["features"])
         assert not found[COUNTS[id] :].any()
-
-
-def test_two_stores_share_a_batch(store, tmp_path):
-    more = {"21": archives.photo(21, 4)}
-    others = [Example(21, Path(), "train", ("a dog",))]
-    other = bring_in(others, archives.as_tsv(tmp_path / "b", more), tmp_path / "f" / "b.bu", "bu", cap=4).store
-    data = CaptionedPhotos(
-        [(Stores(regions=store), EXAMPLES), (Stores(regions=other), others)], WordTokenizer(["a", "dog"]), 20
-    )
-    features, mask = data.inputs(np.array([4, 2]))["regions"]
-    assert mask.sum(1).tolist() == [4, 5]
-    np.testing.assert_array_equal(features[0, :4], more["21"]["features"])
-    np.testing.assert_array_equal(features[1], PHOTOS["13"]["features"])
-
-
-def test_the_loss_does_not_depend_on_how_wide_a_batch_is(store):
-    """A photo alone, and beside one with more regions."""
-    words = WordTokenizer(["a", "the", "cat", "dog"])
-    data = CaptionedPhotos([(Stores(regions=store), EXAMPLES)], words, 20)
-    torch.manual_seed(0)
-    captioner = build_captioner("transformer", TINY, vocab_size=len(words), feature_sizes={"regions": 8}).eval()
-
-    def loss(batch):
-        return cross_entropy_step(captioner, batch, bos=words.bos).loss
-
-    alone = data.batch(np.array([1]), [[0, 1]])
-    wide = data.batch(np.array([1]), [[0, 1]])
-    more = torch.full((1, 6, 8), 1e3)
-    more[:, :1] = alone.inputs["regions"].values
-    wide.inputs = region_inputs(more, torch.arange(6)[None] < 1)
-    torch.testing.assert_close(loss(wide), loss(alone))
 
 
 def test_imported_features_are_found_by_name(store, tmp_path):

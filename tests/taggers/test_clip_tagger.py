@@ -11,7 +11,7 @@ from tellapart import models
 from tellapart.data.streams import Stream
 from tellapart.taggers import TAGGERS
 from tellapart.taggers.clip_tagger import ClipTagger, ClipTaggerConfig
-from tellapart.taggers.tagger import SPECIALS, tagging_loss
+from tellapart.taggers.tagger import SPECIALS
 
 W, D = 3, 4
 
@@ -75,12 +75,6 @@ def test_long_range_is_2d_and_then_3d_convolution():
         seen_in = F.conv3d(three, motion.weight, motion.bias, padding=(0, 1, 1)).relu()[0, :, 0].flatten(1)
         chances.append(model.word(torch.cat([seen_in.mean(1), seen_in.amax(1)])).sigmoid())
     torch.testing.assert_close(model.probabilities(seen)[0], torch.stack(chances).mean(0), atol=1e-5, rtol=0)
-
-
-def test_the_loss_is_binary_cross_entropy():
-    model, seen, has = network(steps=1).eval(), clips(), torch.tensor([[1.0, 0, 1], [0, 0, 1]])
-    expected = F.binary_cross_entropy(model.probabilities(seen), has, reduction="sum") / 2
-    assert tagging_loss(model(seen), has).item() == pytest.approx(expected.item(), rel=1e-4)
 
 
 def test_it_begins_with_the_frequency_of_words():
