@@ -25,7 +25,7 @@ from tellapart.data.captions import Candidate, Caption, Proposed
 from tellapart.data.items import gather
 from tellapart.data.media.clips import named_as_clip
 from tellapart.data.streams import ATTRIBUTES
-from tellapart.data.tokenizers import split_words
+from tellapart.data.tokenizers import Tokenizer, split_words
 from tellapart.decoding.candidates import candidates, contrastive_search, in_words
 from tellapart.decoding.rules import Rules, Search
 from tellapart.encoders import PhotoEncoder
@@ -62,6 +62,14 @@ class PhotoCaptioner:
 
     def __init__(self, model: models.Model, visual_input: Sources, device: torch.device, for_clips: str = ""):
         self.model, self.visual_input, self.device, self.for_clips = model, visual_input, device, for_clips
+
+    @property
+    def network(self) -> Captioner:
+        return self.model.captioner
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.model.tokenizer
 
     @property
     def identity(self) -> str:

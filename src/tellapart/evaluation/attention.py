@@ -64,7 +64,7 @@ def draw(captioner: PhotoCaptioner, file: Path, caption: str, word: str = "") ->
     scene = _scene(captioner, file, caption)
     if scene is None or (word and word not in scene.words):
         return None
-    if isinstance(network := captioner.model.captioner, Glied):
+    if isinstance(network := captioner.network, Glied):
         return _png(_four_panels(scene, network.config, scene.words.index(word) if word else _clearest(scene)))
     chosen = [scene.words.index(word)] if word else range(len(scene.words))
     return _png(_word_by_word(scene, chosen))
@@ -81,7 +81,7 @@ def section(pictures: Sequence[Picture]) -> Markup:
 
 
 def _scene(captioner: PhotoCaptioner, file: Path, caption: str) -> _Scene | None:
-    visual, words, network = captioner.visual_input, captioner.model.tokenizer, captioner.model.captioner
+    visual, words, network = captioner.visual_input, captioner.tokenizer, captioner.network
     tokens = words.encode(caption)
     if not tokens or len(tokens) != len(caption.split()):
         return None

@@ -153,7 +153,7 @@ def _key(captioner: PhotoCaptioner, search: Search, name: str) -> str:
 
 def _word_regions(captioner: PhotoCaptioner, file: Path, caption: str) -> WordRegions | None:
     """None where it is unknown which part of the photo a feature belongs to."""
-    visual, words = captioner.visual_input, captioner.model.tokenizer
+    visual, words = captioner.visual_input, captioner.tokenizer
     tokens = words.encode(caption)
     encoder = visual.encoder
     if (
@@ -169,6 +169,6 @@ def _word_regions(captioner: PhotoCaptioner, file: Path, caption: str) -> WordRe
     except BadPhoto:
         return None
     given = torch.tensor(tokens, device=captioner.device)
-    need = needed(captioner.model.captioner, inputs, given, side=encoder.config.grid, bos=words.bos)
+    need = needed(captioner.network, inputs, given, side=encoder.config.grid, bos=words.bos)
     levels = (_HIGHEST_LEVEL * need / need.max().clamp(min=1e-9)).round().int().tolist()
     return WordRegions(["".join(map(str, word)) for word in levels], middle=encoder.fit.crop)
