@@ -284,14 +284,14 @@ class PhotoCaptioner:
         if stream is None:
             raise UserError("this captioner uses no attributes, so there are none to show.")
 
-        def caption(photos: Iterable[Any]) -> Iterator[Caption]:
+        def captions(photos: Iterable[Any]) -> Iterator[Caption]:
             for batch in batched(source.caption(photos), BATCH):
                 loaded = [stream.load(caption.file) for caption in batch if not caption.error]
                 words = iter(stream.named(loaded) if loaded else ())
                 for caption in batch:
                     yield caption if caption.error else replace(caption, attributes=tuple(next(words)))
 
-        return replace(source, caption=caption, identity=f"{source.identity} with attributes")
+        return replace(source, caption=captions, identity=f"{source.identity} with attributes")
 
     def _rules(self, search: Search) -> Rules:
         words = self.model.tokenizer

@@ -23,7 +23,7 @@ from capscore.errors import UserError
 from capscore.objects import CLASSES, mentions
 from capscore.tokenize import tokenize
 from capscore.words import NEVER_LAST, content
-from tellapart.captioning.captioner import PhotoCaptioner
+from tellapart.captioning.captioner import BATCH, PhotoCaptioner
 from tellapart.captioning.pipeline import CaptionSource, Context
 from tellapart.captioning.rerank import PhotoVectors, Scene, stacked
 from tellapart.data.captions import PROMPT, Candidate, Caption, Proposed
@@ -77,21 +77,22 @@ def model_asked(captioner: PhotoCaptioner, search: Search) -> Ask | None:
         return None
 
     def ask(questions: Iterable[Question]) -> Iterator[Proposed]:
-        questions = list(questions)
-        if not any(question.prompt for question in questions):
-            yield from captioner.propose([question.file for question in questions], search)
-            return
-        for question in questions:
-            try:
-                pictures, hashes = zip(*map(media.upright, (question.file, *question.beside)), strict=True)
-            except BadPhoto as error:
-                yield Proposed(question.file, error=error.reason)
-                continue
-            picture = contact_sheet(pictures) if question.beside else pictures[0]
-            prompt = (SHEET_PROMPT if question.beside else "") + question.prompt
-            texts = answer(picture, prompt, max(question.answers, 1), int(hashes[0][:15], 16))
-            captions = [caption_in(text) for text in texts if not is_refusal(text)]
-            yield Proposed(question.file, [Candidate(text) for text in captions if text], sha256=hashes[0])
+        for batch in batched(questions, BATCH):
+            if any(question.prompt for question in batch):
+                yield from map(answered, batch)
+            else:
+                yield from captioner.propose([question.file for question in batch], search)
+
+    def answered(question: Question) -> Proposed:
+        try:
+            pictures, hashes = zip(*map(media.upright, (question.file, *question.beside)), strict=True)
+        except BadPhoto as error:
+            return Proposed(question.file, error=error.reason)
+        picture = contact_sheet(pictures) if question.beside else pictures[0]
+        prompt = (SHEET_PROMPT if question.beside else "") + question.prompt
+        texts = answer(picture, prompt, max(question.answers, 1), int(hashes[0][:15], 16))
+        captions = [caption_in(text) for text in texts if not is_refusal(text)]
+        return Proposed(question.file, [Candidate(text) for text in captions if text], sha256=hashes[0])
 
     return ask
 
@@ -302,20 +303,20 @@ def _opened(ask: Ask) -> Iterator[Ask]:
 def styled(source: CaptionSource, style: Style) -> CaptionSource:
     """Captions in that style, from any source."""
 
-    def caption(photos: Iterable[Any]) -> Iterator[Caption]:
+    def captions(photos: Iterable[Any]) -> Iterator[Caption]:
         for caption in source.caption(photos):
             text = finished(caption.text, style)
             error = "" if text else "no caption was generated"
             yield caption if caption.error else replace(caption, text=text, error=error)
 
-    return replace(source, caption=caption, identity=f"{source.identity} style={style}")
+    return replace(source, caption=captions, identity=f"{source.identity} style={style}")
 
 
 def translated(source: CaptionSource, ask: Ask, language: str) -> CaptionSource:
     """Captions that were chosen in English, in another language: retrievers read English only."""
     prompt = _TRANSLATE.replace("{language}", checked(language))
 
-    def caption(photos: Iterable[Any]) -> Iterator[Caption]:
+    def captions(photos: Iterable[Any]) -> Iterator[Caption]:
         translations: dict[str, str] = {}  # copies of a photo share the translation too
         for batch in batched(source.caption(photos), _TRANSLATED_TOGETHER):
             new: dict[str, str] = {}  # caption -> the first photo that has it
@@ -339,7 +340,7 @@ def translated(source: CaptionSource, ask: Ask, language: str) -> CaptionSource:
                     reason = reasons.get(caption.text) or "no translation was generated"
                     yield Caption(caption.file, error=reason)
 
-    return replace(source, caption=caption, identity=f"{source.identity} language={language}")
+    return replace(source, caption=captions, identity=f"{source.identity} language={language}")
 
 
 def in_language(prompt: str, language: str) -> str:
