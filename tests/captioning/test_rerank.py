@@ -9,7 +9,7 @@ import torch
 
 from support.retrievers import bag_of_words_retriever, photos
 from tellapart.captioning.pipeline import RerankConfig, tell_apart
-from tellapart.captioning.rerank import Collection, PhotoVectors, Scene, choose, rerank
+from tellapart.captioning.rerank import Collection, Scene, choose, rerank
 from tellapart.data.captions import Candidate, Proposed
 from tellapart.retrievers.retriever import Embedded
 from tellapart.rewards import language_model
@@ -44,7 +44,7 @@ BALLS = proposed("1", ("dog ball", -3.0), ("dog red ball", -4.4))
 def choice(collection, item, config=None, *, vector=None, features=None):
     """The caption of one photo, which looks like the one of its name in the collection."""
     vector = vector_of(collection, item.file) if vector is None else vector
-    scene = Scene(collection, {item.sha256: PhotoVectors(vector, features)})
+    scene = Scene(collection, {item.sha256: 0}, vector[None], None if features is None else features[None])
     (caption,) = choose([item], scene, RerankConfig() if config is None else config)
     return caption
 

@@ -251,14 +251,12 @@ class PhotoCaptioner:
         self, photos: list[LoadedPhoto], search: Search, scene: Scene, config: RerankConfig
     ) -> list[list[Candidate]]:
         """One caption of each photo that is in the scene: the beam's best without a flaw, or its best."""
-        from tellapart.captioning.rerank import stacked
-
         words, among = self.model.tokenizer, scene.collection
-        visible = [photo for photo in photos if photo.sha256 in scene.photos]
+        visible = [photo for photo in photos if photo.sha256 in scene]
         if not visible:
             return [[] for _ in photos]
         hashes = [photo.sha256 for photo in visible]
-        embeddings, features = stacked([scene.photos[name] for name in hashes])
+        embeddings, features = scene.vectors(hashes)
         others = among.others(hashes, among.near_duplicates(hashes, features))
         best = contrastive_search(
             *self._shown(visible),

@@ -60,14 +60,6 @@ _NEAR = 100  # photos most like a photo that count at each word, in a large coll
 _DEEPER = 4  # times as many as look-alikes are wanted: several of the nearest may be of one burst
 
 
-@dataclass(frozen=True)
-class PhotoVectors:
-    """A photo that is to be told apart, as a retriever sees it."""
-
-    embedding: Tensor  # (E,)
-    features: Tensor | None = None  # (D,) the encoder's; without them no near-duplicate is known
-
-
 @dataclass
 class CaptionsSoFar:
     """The captions that photos of a collection have, by their places there."""
@@ -179,31 +171,25 @@ class Collection:
         for place, text in self._earlier.items():
             so_far.add(place, Caption(self.photos.files[place], text))
         names = dict.fromkeys(os.fspath(photo) for photo in photos if not isinstance(photo, Image.Image))
-        here = [place for place, file in enumerate(self.photos.files) if file in names]
-        vectors = self._vectors(part_of(self.photos, here))
-        named_here = {self.photos.files[place] for place in here}
-        others = [name for name in names if name not in named_here]
-        if keep and others:
-            vectors |= self._vectors(embed_photos(self.retriever, others))
-        unkept = [photo for photo in photos if isinstance(photo, Image.Image)] if keep else photos
-        for photo in unkept:
+        here = {file: place for place, file in enumerate(self.photos.files) if file in names}
+        embedded = [part_of(self.photos, list(here.values()))]
+        if keep and (others := [name for name in names if name not in here]):
+            embedded.append(embed_photos(self.retriever, others))
+        hashes = [sha256 for part in embedded for sha256 in part.sha256]
+        vectors = [torch.from_numpy(part.vectors) for part in embedded]
+        features = [torch.from_numpy(part.features) for part in embedded if part.features is not None]
+        for photo in [photo for photo in photos if isinstance(photo, Image.Image)] if keep else photos:
             if self.retriever.encoder is not None:
                 with suppress(BadPhoto), torch.inference_mode():
                     read = read_item(self.retriever.encoder, photo)
-                    pooled = self.retriever.encoder(read.pixels[None]).pooled
-                    features = pooled[0].to(self.retriever.device)
-                    vectors[read.sha256] = PhotoVectors(self.retriever.embed_images(pooled)[0], features)
-        return Scene(self, vectors, so_far)
-
-    def _vectors(self, photos: Embedded) -> dict[str, PhotoVectors]:
-        """By the hash of the photo."""
-        rows = torch.from_numpy(photos.vectors).to(self.retriever.device)
-        if photos.features is None:
-            return {sha256: PhotoVectors(row) for sha256, row in zip(photos.sha256, rows, strict=True)}
-        features = torch.from_numpy(photos.features).to(self.retriever.device)
-        return {
-            sha256: PhotoVectors(*of_photo) for sha256, *of_photo in zip(photos.sha256, rows, features, strict=True)
-        }
+                    features.append(self.retriever.encoder(read.pixels[None]).pooled.cpu())
+                    vectors.append(self.retriever.embed_images(features[-1]).cpu())
+                    hashes.append(read.sha256)
+        device, has_features = self.vectors.device, len(features) == len(vectors)
+        rows = {sha256: row for row, sha256 in enumerate(hashes)}
+        return Scene(
+            self, rows, torch.cat(vectors).to(device), torch.cat(features).to(device) if has_features else None, so_far
+        )
 
     def place_of(self, sha256: str) -> int | None:
         return self._place.get(sha256)
@@ -289,42 +275,43 @@ def part_of(photos: Embedded, places: Sequence[int]) -> Embedded:
 
 @dataclass(frozen=True)
 class Scene:
-    """Photos that are to be told apart, and the collection that they are told apart in."""
+    """Photos that are to be told apart, as the listener sees them, and the collection that they are told apart in."""
 
     collection: Collection
-    photos: Mapping[str, PhotoVectors]  # as the listener sees them, by the hash of the photo
+    rows: Mapping[str, int]  # of each photo, by its hash
+    embeddings: Tensor  # (P, E)
+    features: Tensor | None = None  # (P, D) the encoder's; without them no near-duplicate is known
     so_far: CaptionsSoFar = field(default_factory=CaptionsSoFar)  # of the collection; those that are chosen are added
+
+    def __contains__(self, sha256: str) -> bool:
+        return sha256 in self.rows
+
+    def vectors(self, hashes: Sequence[str]) -> tuple[Tensor, Tensor | None]:
+        """(B, E) embeddings and (B, D) features of these photos."""
+        rows = [self.rows[sha256] for sha256 in hashes]
+        return self.embeddings[rows], None if self.features is None else self.features[rows]
 
 
 def rerank(proposed: Iterable[Proposed], scene: Scene, config: RerankConfig) -> Iterator[Caption]:
     """The chosen caption of each photo, in order."""
     for batch in batched(proposed, _BATCH):
-        usable = [item for item in batch if not item.error and item.candidates and item.sha256 in scene.photos]
+        usable = [item for item in batch if not item.error and item.candidates and item.sha256 in scene]
         chosen = iter(choose(usable, scene, config) if usable else [])
         for item in batch:
             if item.error or not item.candidates:
                 yield Caption(item.file, error=item.error or "no caption was generated")
-            elif item.sha256 not in scene.photos:
+            elif item.sha256 not in scene:
                 yield Caption(item.file, error="could not be seen by the retriever")
             else:
                 yield next(chosen)
-
-
-def stacked(photos: Sequence[PhotoVectors]) -> tuple[Tensor, Tensor | None]:
-    """(B, E) embeddings and (B, D) features, where all have them."""
-    if not photos:
-        return torch.zeros(0, 0), None
-    features = [photo.features for photo in photos if photo.features is not None]
-    embeddings = torch.stack([photo.embedding for photo in photos])
-    return embeddings, torch.stack(features) if len(features) == len(photos) else None
 
 
 @torch.inference_mode()
 def choose(proposed: Sequence[Proposed], scene: Scene, config: RerankConfig) -> list[Caption]:
     """The best candidate of each photo, which has one at least and is in the scene."""
     collection, so_far = scene.collection, scene.so_far
-    photos, features = stacked([scene.photos[item.sha256] for item in proposed])  # (B, E), (B, D)
     hashes = [item.sha256 for item in proposed]
+    photos, features = scene.vectors(hashes)  # (B, E), (B, D)
     duplicates = collection.near_duplicates(hashes, features)
     others = collection.others(hashes, duplicates)  # (B, P)
     groups = collection.look_alikes(photos, others, config.k)

@@ -19,13 +19,15 @@ from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
+from torch import Tensor
+
 from capscore.errors import UserError
 from capscore.objects import CLASSES, mentions
 from capscore.tokenize import tokenize
 from capscore.words import NEVER_LAST, content
 from tellapart.captioning.captioner import BATCH, PhotoCaptioner
 from tellapart.captioning.pipeline import CaptionSource, Context
-from tellapart.captioning.rerank import PhotoVectors, Scene, stacked
+from tellapart.captioning.rerank import Scene
 from tellapart.data.captions import PROMPT, Candidate, Caption, Proposed
 from tellapart.data.media import photos as media
 from tellapart.data.tokenizers import split_words
@@ -174,7 +176,7 @@ class ContrastPrompt:
         self, ask: Ask, first: list[Proposed], texts: Mapping[str, str], scene: Scene
     ) -> Iterator[Proposed]:
         """The first captions, with the answers to second questions where one is asked.  texts: by hash"""
-        places = [i for i, answer in enumerate(first) if answer.candidates and answer.sha256 in scene.photos]
+        places = [i for i, answer in enumerate(first) if answer.candidates and answer.sha256 in scene]
         confused = zip(places, self._confused([first[i] for i in places], texts, scene), strict=True)
         questions = {i: self._question(first[i], others, texts, scene) for i, others in confused if others}
         second = dict(zip(questions, ask(list(questions.values())) if questions else (), strict=True))
@@ -193,7 +195,7 @@ class ContrastPrompt:
             return []
         collection = scene.collection
         hashes = [answer.sha256 for answer in first]
-        photos, features = stacked([scene.photos[name] for name in hashes])
+        photos, features = scene.vectors(hashes)
         others = collection.others(hashes, collection.near_duplicates(hashes, features))
         alike = collection.look_alikes(photos, others, self.config.images)
         embedded = collection.retriever.embed_captions([answer.candidates[0].text for answer in first])
@@ -234,15 +236,15 @@ class ContrastPrompt:
         short = [answer for answer in answers if len(split_words(answer.text)) <= self.config.longest]
         classes = self.objects_in([first.file])[0] if self.objects_in is not None and short else None
         true = [answer for answer in short if classes is None or not names_unseen(answer.text, classes)]
-        photo = scene.photos[first.sha256]
+        (photo,), _ = scene.vectors([first.sha256])
         return [answer for answer in true if not self._doubtful(answer.text, first.candidates[0].text, photo, scene)]
 
-    def _doubtful(self, text: str, first: str, photo: PhotoVectors, scene: Scene) -> bool:
+    def _doubtful(self, text: str, first: str, photo: Tensor, scene: Scene) -> bool:
         """True if one of the words that an answer adds is doubtful."""
         words = split_words(text)
         added = set(content(words)) - set(split_words(first))
         without = [" ".join(word for word in words if word != left_out) for left_out in sorted(added)]
-        fits = scene.collection.retriever.embed_captions([" ".join(words), *without]) @ photo.embedding
+        fits = scene.collection.retriever.embed_captions([" ".join(words), *without]) @ photo
         return bool((fits[1:] - fits[0] > self.config.doubt).any())
 
 
