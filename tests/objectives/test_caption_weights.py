@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from capscore.errors import UserError
+from scored import ngrams
 from tellapart.data.batches import Batch
 from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import WordTokenizer
@@ -16,7 +17,6 @@ from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.recipe import CaptionWeights, ScheduledSampling
 from tellapart.rewards.agreement import Consensus
 from tellapart.training.optimizer import chance_of_own_words
-from test_cider import ngrams
 
 TEXTS = [
     ["a man rides a horse", "a man on a brown horse", "someone rides", "the horse runs fast in a field"],

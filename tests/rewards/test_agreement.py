@@ -17,7 +17,7 @@ from rewards.captions import sampled
 from scored import prepared
 from tellapart.rewards import SampledCaptions
 from tellapart.rewards.agreement import MEASURES, Consensus, MeteorConsensus, ReferenceGap
-from test_cider import by_definition
+from test_overlap import by_definition
 
 END = 0
 WORDS = st.lists(st.integers(1, 5), max_size=6)

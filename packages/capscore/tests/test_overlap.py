@@ -129,13 +129,13 @@ def test_precision_and_recall_may_be_of_different_references():
 # CIDEr
 
 
-def by_definition(captions, references, clip):
+def by_definition(captions, references, clip, base=math.e):
     """CIDEr as its paper writes it, with dictionaries."""
     documents = [{g for text in texts for n in range(1, 5) for g in ngrams(text, n)} for texts in references]
 
     def weigh(words, n):
         df = {g: max(1, sum(g in document for document in documents)) for g in ngrams(words, n)}
-        return {g: count * math.log(len(references) / df[g]) for g, count in ngrams(words, n).items()}
+        return {g: count * math.log(len(references) / df[g], base) for g, count in ngrams(words, n).items()}
 
     def length(weights):
         return math.sqrt(sum(w * w for w in weights.values()))
