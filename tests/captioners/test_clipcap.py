@@ -36,6 +36,19 @@ def build(folder, mapper="mlp", **settings):
     return models.build_captioner("clipcap", given, vocab_size=words, feature_sizes={"regions": 8}).eval()
 
 
+def save(captioner, folder, out):
+    """A model folder; folder: of its language model"""
+    models.describe(out, "clipcap", captioner, language_models.tokenizer(str(folder)), IDENTITY)
+    models.save_weights(out / "model.safetensors", captioner)
+
+
+def assert_same(captioner, other):
+    tokens = words(captioner, 2, 5)
+    with torch.no_grad():
+        expected, found = (model.forward(tokens, model.encode(photos())) for model in (captioner, other))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
 def photos(count=2, seed=0):
     draw = torch.Generator().manual_seed(seed)
     mask = torch.arange(4) < torch.tensor([[4], [2], [3]])[:count]
@@ -135,9 +148,7 @@ def test_a_checkpoint_holds_what_was_trained_only(folders, how, tmp_path, monkey
     captioner = build(folders["gpt2"], **how)
     for _, weight in lora_parameters(captioner):
         torch.nn.init.normal_(weight, std=0.3)
-    tokenizer = language_models.tokenizer(str(folders["gpt2"]))
-    models.describe(tmp_path, "clipcap", captioner, tokenizer, IDENTITY)
-    models.save_weights(tmp_path / "model.safetensors", captioner)
+    save(captioner, folders["gpt2"], tmp_path)
     saved, _ = models.read_tensors(tmp_path / "model.safetensors")
     assert set(saved) == {name for name, weight in captioner.named_parameters() if weight.requires_grad}
     assert all(name.startswith("mapper.") or ".lora_" in name for name in saved)
@@ -151,29 +162,19 @@ def test_a_checkpoint_holds_what_was_trained_only(folders, how, tmp_path, monkey
     monkeypatch.setenv("TELLAPART_ENCODERS", f"{other}:{folders['gpt2']}")
     loaded = models.load(tmp_path, CPU).captioner
     assert not list(lora_parameters(loaded))  # merged
-    tokens = words(captioner, 2, 5)
-    with torch.no_grad():
-        expected = captioner.forward(tokens, captioner.encode(photos()))
-        found = loaded.forward(tokens, loaded.encode(photos()))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    assert_same(captioner, loaded)
 
 
 def test_a_folder_with_a_copy_of_the_language_model_needs_no_other(folders, tmp_path):
     captioner = build(folders["llama"], frozen=True)
-    models.describe(tmp_path, "clipcap", captioner, language_models.tokenizer(str(folders["llama"])), IDENTITY)
-    models.save_weights(tmp_path / "model.safetensors", captioner)
+    save(captioner, folders["llama"], tmp_path)
     shutil.copytree(folders["llama"], tmp_path / "language_model")
-    loaded = models.load(tmp_path, CPU).captioner
-    tokens = words(captioner, 2, 4)
-    with torch.no_grad():
-        expected = captioner.forward(tokens, captioner.encode(photos()))
-        torch.testing.assert_close(loaded.forward(tokens, loaded.encode(photos())), expected, atol=1e-5, rtol=0)
+    assert_same(captioner, models.load(tmp_path, CPU).captioner)
 
 
 def test_another_language_model_than_the_one_of_training_is_refused(folders, tmp_path, monkeypatch):
     captioner = build(folders["gpt2"], frozen=True)
-    models.describe(tmp_path, "clipcap", captioner, language_models.tokenizer(str(folders["gpt2"])), IDENTITY)
-    models.save_weights(tmp_path / "model.safetensors", captioner)
+    save(captioner, folders["gpt2"], tmp_path)
     other = tiny.save(tmp_path / "other", "gpt2", seed=5)
     monkeypatch.setenv("TELLAPART_ENCODERS", str(other))
     with pytest.raises(UserError, match=r"trained over the language model .* and those of"):
@@ -182,8 +183,7 @@ def test_another_language_model_than_the_one_of_training_is_refused(folders, tmp
 
 def test_a_language_model_that_was_trained_with_the_mapper_is_in_the_checkpoint(folders, tmp_path):
     captioner = build(folders["llama"])
-    models.describe(tmp_path, "clipcap", captioner, language_models.tokenizer(str(folders["llama"])), IDENTITY)
-    models.save_weights(tmp_path / "model.safetensors", captioner)
+    save(captioner, folders["llama"], tmp_path)
     models.load(tmp_path, CPU)  # without the folder of the language model
     settings = json.loads((tmp_path / "config.json").read_text())["settings"]
     assert settings["language_model"] == str(folders["llama"])
@@ -304,8 +304,7 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path, monkeypatch):
 
 def test_a_model_folder_cannot_name_an_absurd_language_model(folders, tmp_path):
     captioner = build(folders["gpt2"])
-    models.describe(tmp_path, "clipcap", captioner, language_models.tokenizer(str(folders["gpt2"])), IDENTITY)
-    models.save_weights(tmp_path / "model.safetensors", captioner)
+    save(captioner, folders["gpt2"], tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config["settings"]["architecture"]["n_layer"] = 10**8
     (tmp_path / "config.json").write_text(json.dumps(config))
