@@ -8,6 +8,7 @@ photo is left out, as in the programs that the papers compare with.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -16,8 +17,6 @@ from torch import Tensor, nn
 from tellapart.captioners.layers import (
     AdditiveAttention,
     LSTMState,
-    at_words,
-    captions_of,
     lstm,
     masked_mean,
     unroll,
@@ -77,11 +76,9 @@ class Attention(nn.Module):
 
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
         words = self.dropout(self.embed(tokens))  # (N, T, word_width)
-        state = LSTMState(*(captions_of(part, len(tokens)) for part in self.start(memory)))
-        outputs = unroll(
-            state, iter(self.word_gates(words).unbind(1)), lambda gates, state: self._advance(gates, state, memory)
-        )
-        return self._predict(at_words(words, token_mask), at_words(outputs, token_mask))
+        advance = partial(self._advance, memory=memory)
+        outputs = unroll(advance, self.start(memory), self.word_gates(words), token_mask)
+        return self._predict(words if token_mask is None else words[token_mask], outputs)
 
     def _advance(self, gates: Tensor, state: LSTMState, memory: Memory) -> tuple[Tensor, LSTMState]:
         """The LSTM's output beside the attended context (N, width + word_width), and its next state."""

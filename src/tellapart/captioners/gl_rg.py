@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.layers import at_words, captions_of, init_gates_, lstm, masked_mean, unroll
+from tellapart.captioners.layers import captions_of, init_gates_, lstm, masked_mean, unroll
 from tellapart.data.streams import ACTIONS, CLASSES, SOUND, WORDS, Inputs
 
 
@@ -126,9 +126,8 @@ class GlRg(nn.Module):
             gates = self.input_gates(self.dropout(self.embed(tokens))) + fused  # (N, T, 4 * width)
         else:
             gates = torch.cat([fused, self.input_gates(self.dropout(self.embed(tokens[:, 1:])))], 1)
-        zeros = gates.new_zeros(len(tokens), self.config.width)
-        outputs = unroll(State(zeros, zeros, zeros[:, :1]), iter(gates.unbind(1)), self._advance)
-        return self.word(self.dropout(at_words(outputs, token_mask)))  # type: ignore[no-any-return]
+        outputs = unroll(self._advance, self.start(memory), gates, token_mask)
+        return self.word(self.dropout(outputs))  # type: ignore[no-any-return]
 
     def _advance(self, gates: Tensor, state: State) -> tuple[Tensor, State]:
         output, cell = lstm(gates + self.recurrent_gates(state.output), state.cell)

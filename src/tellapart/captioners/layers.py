@@ -6,13 +6,13 @@ that what does not depend on the word before (the photo, and in training all wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-State = TypeVar("State")
+State = TypeVar("State", bound=tuple[Any, ...])
 
 # Regions: a photo of which nothing was found has none at all; what is seen of it are zeros, and never NaN
 
@@ -91,18 +91,21 @@ def captions_of(rows: Tensor, captions: int) -> Tensor:
     return rows[:, None].expand(-1, captions // len(rows), -1).reshape(captions, -1)
 
 
-def unroll(state: State, inputs: Iterator[Tensor], advance: Callable[[Tensor, State], tuple[Tensor, State]]) -> Tensor:
-    """The outputs (N, T, C) of a cell that is fed one input (N, ...) after another."""
+def unroll(
+    advance: Callable[[Tensor, State], tuple[Tensor, State]], state: State, gates: Tensor, token_mask: Tensor | None
+) -> Tensor:
+    """The outputs of a cell over whole captions: (N, T, C), or with `token_mask` (N, T) at the M words alone (M, C).
+
+    state  the first one, a row for each photo
+    gates  (N, T, ...) the cell's input at each word
+    """
+    state = type(state)(*(captions_of(part, len(gates)) for part in state))
     outputs = []
-    for step in inputs:
+    for step in gates.unbind(1):
         output, state = advance(step, state)
         outputs.append(output)
-    return torch.stack(outputs, 1)
-
-
-def at_words(outputs: Tensor, token_mask: Tensor | None) -> Tensor:
-    """(N, T, C), or with `token_mask` (N, T) only the M words: (M, C)"""
-    return outputs if token_mask is None else outputs[token_mask]
+    whole = torch.stack(outputs, 1)
+    return whole if token_mask is None else whole[token_mask]
 
 
 # Prefixes that captions of a photo share.  The captions that a policy gradient draws for a photo begin alike, the

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from tellapart.captioners.layers import LSTMState, at_words, captions_of, init_gates_, lstm, masked_mean, unroll
+from tellapart.captioners.layers import LSTMState, init_gates_, lstm, masked_mean, unroll
 from tellapart.data.streams import ATTRIBUTES, REGIONS, Inputs, Stream, read_attributes
 
 
@@ -63,9 +63,7 @@ class LstmA3(nn.Module):
 
     def forward(self, tokens: Tensor, memory: LSTMState, token_mask: Tensor | None = None) -> Tensor:
         gates = self.input_gates(self.dropout(self.embed(tokens)))  # (N, T, 4 * width)
-        state = LSTMState(*(captions_of(part, len(tokens)) for part in memory))
-        outputs = unroll(state, iter(gates.unbind(1)), self._advance)
-        return self.word(self.dropout(at_words(outputs, token_mask)))  # type: ignore[no-any-return]
+        return self.word(self.dropout(unroll(self._advance, memory, gates, token_mask)))  # type: ignore[no-any-return]
 
     def _advance(self, gates: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
         state = lstm(gates + self.recurrent_gates(state.output), state.cell)

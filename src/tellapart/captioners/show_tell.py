@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from tellapart.captioners.layers import LSTMState, at_words, captions_of, init_gates_, lstm, masked_mean, unroll
+from tellapart.captioners.layers import LSTMState, captions_of, init_gates_, lstm, masked_mean, unroll
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -66,10 +66,8 @@ class ShowTell(nn.Module):
         return self.word(self.dropout(output)), state
 
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
-        gates = self._gates(tokens, memory)
-        state = LSTMState(*(captions_of(part, len(tokens)) for part in memory.start))
-        outputs = unroll(state, iter(gates.unbind(1)), self._advance)
-        return self.word(self.dropout(at_words(outputs, token_mask)))  # type: ignore[no-any-return]
+        outputs = unroll(self._advance, memory.start, self._gates(tokens, memory), token_mask)
+        return self.word(self.dropout(outputs))  # type: ignore[no-any-return]
 
     def _gates(self, tokens: Tensor, memory: Memory) -> Tensor:
         """The gates' part from words, and from the photo beside each: tokens (N, T) -> (N, T, 4 * width)"""

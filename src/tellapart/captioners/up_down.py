@@ -6,6 +6,7 @@ Over any regions: boxes of a detector (bottom-up), or the cells of a grid, as th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -13,7 +14,6 @@ from torch import Tensor, nn
 
 from tellapart.captioners.layers import (
     AdditiveAttention,
-    at_words,
     captions_of,
     init_gates_,
     lstm,
@@ -94,9 +94,8 @@ class UpDown(nn.Module):
 
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
         gates = self.word_gates(self.dropout(self.embed(tokens))) + captions_of(memory.gates, len(tokens))[:, None]
-        state = State(*(captions_of(part, len(tokens)) for part in self.start(memory)))
-        outputs = unroll(state, iter(gates.unbind(1)), lambda gates, state: self._advance(gates, state, memory))
-        return self.word(self.dropout(at_words(outputs, token_mask)))  # type: ignore[no-any-return]
+        outputs = unroll(partial(self._advance, memory=memory), self.start(memory), gates, token_mask)
+        return self.word(self.dropout(outputs))  # type: ignore[no-any-return]
 
     def _advance(self, gates: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
         """gates (N, 4 * width): what word and photo add to the gates of the attention LSTM"""

@@ -15,12 +15,13 @@ is normalised after the ELU, and one update of the regions for both keys and val
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.layers import at_words, captions_of, init_gates_, lstm, masked_mean, masked_softmax, unroll
+from tellapart.captioners.layers import captions_of, init_gates_, lstm, masked_mean, masked_softmax, unroll
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -188,9 +189,8 @@ class XLan(nn.Module):
 
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
         gates = self.word_gates(self.dropout(self.embed(tokens))) + captions_of(memory.gates, len(tokens))[:, None]
-        state = State(*(captions_of(part, len(tokens)) for part in self.start(memory)))
-        contexts = unroll(state, iter(gates.unbind(1)), lambda gates, state: self._advance(gates, state, memory))
-        return self.word(self.dropout(at_words(contexts, token_mask)))  # type: ignore[no-any-return]
+        contexts = unroll(partial(self._advance, memory=memory), self.start(memory), gates, token_mask)
+        return self.word(self.dropout(contexts))  # type: ignore[no-any-return]
 
     def _advance(self, gates: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
         """gates (N, 4 * width): what word and photo give to the gates of the LSTM"""
