@@ -75,7 +75,7 @@ def guard(
     gone: str = "",
     admitted: Callable[[Request], Response | None] = lambda _: None,
 ) -> None:
-    """What holds for every request: bounded, without surprises for a browser, and one sentence for what went wrong.
+    """Rules of every request: bounded, without surprises for a browser, and one sentence for what went wrong.
 
     most      bytes of a request, by its path; others: MOST_BYTES
     gone      what is answered when the database does not answer

@@ -126,7 +126,7 @@ class _Site:
 
 
 def _suspicion_or_fault(file: str) -> tuple[str, str]:
-    """Why a person has to decide, or why it cannot be read."""
+    """A reason for a person to decide, or why it cannot be read."""
     try:
         return suspicion(file), ""
     except (BadPhoto, UserError) as error:
@@ -257,7 +257,7 @@ _CUT = re.compile(
 
 
 def is_filler(alt: str, source: str) -> bool:
-    """Whether a text is only a file's name or a word that stands for one."""
+    """True for a text that is only a file's name or a word that stands for one."""
     words = " ".join(caption_words(alt))
     if _NUMBER.sub("", words) in _PLACEHOLDERS:
         return True
@@ -269,7 +269,7 @@ def is_filler(alt: str, source: str) -> bool:
 
 
 def opening(written: str) -> int:
-    """How many characters of a text are "Photo of " or the like, before what is to stay."""
+    """Length of "Photo of " or the like at the start of a text, before what is to stay."""
     match = _CUT.match(written)
     return match.end() if match else 0
 
@@ -291,7 +291,7 @@ _NAMES = re.compile(
 
 
 def suspicion(file: str) -> str:
-    """Why a caption may not fit a picture; nothing if it seems to be a photo.  BadPhoto: it cannot be read."""
+    """A reason why a caption may not fit a picture; empty if it seems to be a photo.  BadPhoto: it cannot be read."""
     name = PurePath(file)
     if name.suffix.lower() == ".svg":
         return "is a drawing (SVG)"

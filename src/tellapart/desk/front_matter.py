@@ -45,7 +45,7 @@ class FrontMatter:
 
 
 def read(text: str) -> FrontMatter:
-    """Of a page; without one, nothing ends at 0."""
+    """The front matter of a page; one that is not there ends at 0."""
     front = _FRONT.match(text)
     if front is None:
         return _json(text)
@@ -61,7 +61,10 @@ def read(text: str) -> FrontMatter:
         kind = "YAML" if front[1] == "---" else "TOML"
         reason = " ".join(str(error).split())[:120]
         return FrontMatter(front.end(), [((), body)], [], f"the front matter is not read as {kind} ({reason})")
-    entries = [_entry(*alt, spans, start) for alt in _alts(values)]
+    entries = []
+    for path, source, alt in _alts(values):
+        first, last, fixed = spans.get(path, (0, 0, "its alt text is written in a way that is not edited"))
+        entries.append(Entry(path, source, alt, start + first, start + last, fixed))
     language = next(
         (str(value) for path, value in values if path in (("lang",), ("language",), ("locale",)) and value), ""
     )
@@ -99,13 +102,6 @@ def _alts(values: list[tuple[Path, object]]) -> Iterator[tuple[Path, str, str | 
         images = [name for name in near if name.startswith(key[1].lower())] if key[1] else list(near)
         if len(images) == 1 and (value is None or isinstance(value, str)):
             yield path, str(near[images[0]]), value
-
-
-def _entry(path: Path, source: str, alt: str | None, spans: dict[Path, tuple[int, int, str]], start: int) -> Entry:
-    if path not in spans:
-        return Entry(path, source, alt, start, start, "its alt text is written in a way that is not edited")
-    first, last, fixed = spans[path]
-    return Entry(path, source, alt, start + first, start + last, fixed)
 
 
 def _yaml(text: str) -> tuple[list[tuple[Path, object]], dict[Path, tuple[int, int, str]]]:

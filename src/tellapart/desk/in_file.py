@@ -233,7 +233,7 @@ def _read_by_pillow(data: bytes, file: str, result: FileTexts) -> None:
 
 
 def _read_resources(data: bytes, result: FileTexts) -> None:
-    """Of Photoshop: IPTC data are one of them; or IPTC data without the others."""
+    """Resources of Photoshop: IPTC data are one of them; or IPTC data without the others."""
     if data.startswith(b"\x1c"):
         _read_iptc(data, result)
         return
@@ -272,7 +272,7 @@ def _read_exif(data: bytes, result: FileTexts) -> None:
 
 
 def _entries(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Of the first directory of a TIFF, those of bytes or numbers, as they stand."""
+    """Entries of the first directory of a TIFF, those of bytes or numbers, as they stand."""
     order = {b"II": "<", b"MM": ">"}.get(data[:2])
     if order is None:
         return

@@ -184,7 +184,7 @@ _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "
 
 
 def _is_unspaced(word: str) -> bool:
-    """Whether it may be a whole sentence, in a script that has no spaces between words."""
+    """True for what may be a whole sentence, in a script that has no spaces between words."""
     return any(unicodedata.name(character, "").startswith(_UNSPACED) for character in word)
 
 

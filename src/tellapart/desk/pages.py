@@ -69,7 +69,7 @@ class Change:
 
 @dataclass
 class Parsed:
-    """What a page means."""
+    """A page as parsers read it."""
 
     front: FrontMatter
     nodes: list[Node]
@@ -124,7 +124,7 @@ class PageText:
         return "".join([*parts, self.text[place:]])
 
     def holding(self, changes: Sequence[Change]) -> list[Change]:
-        """Those that change the alt texts of their images and nothing else."""
+        """The changes that change the alt texts of their images and nothing else."""
         if not changes or self._holds(changes):
             return list(changes)
         if len(changes) == 1:
@@ -230,7 +230,7 @@ _INLINE = re.compile(r"(?<![\\$])!\[((?:[^\[\]\\]|\\.|\[[^\[\]]{0,500}\]){0,2000
 
 
 class _Marks:
-    """Which node of a page is written where: what looks like an image is marked, and the page parsed again."""
+    """The place of each node in the text: what looks like an image is marked, and the page parsed again."""
 
     def __init__(self, parsed: Parsed, suffix: str):
         self._text, self._suffix, self._name = parsed.masked, suffix, f"tellapart{secrets.token_hex(6)}"
@@ -306,7 +306,7 @@ def _image(text: str, parsed: Parsed, number: int, mark: _Mark | None, suffix: s
 
 
 def _left(nodes: list[Node], number: int) -> str:
-    """Why the text of an image that has none is for a person to write."""
+    """A reason why the text of an image that has none is for a person to write; or empty."""
     node = nodes[number]
     attributes = node.attributes
     if not attributes.get("src", "").strip():
@@ -344,7 +344,7 @@ def _foreign(language: str) -> str:
 
 
 def language_problem(page: PageText, name: str) -> str:
-    """Why none of a page's images is captioned: it is in another language than captions are."""
+    """A reason to caption no image of a page: it is in another language than captions are."""
     suffixes = PurePath(name).suffixes
     named = (
         suffixes[-2][1:]
@@ -355,7 +355,7 @@ def language_problem(page: PageText, name: str) -> str:
 
 
 def _other(nodes: list[Node], number: int) -> str:
-    """What has to be said of an element that is no image, but shows one."""
+    """A note on an element that is no image, but shows one; or empty."""
     node = nodes[number]
     attributes = {name: value for name, value in node.attributes.items() if value.strip()}
     named = any(name in attributes for name in ("alt", "aria-label", "aria-labelledby", "title"))
@@ -443,7 +443,7 @@ def _data(node: Any) -> str:
 
 
 def of_xml(data: bytes) -> list[Node]:
-    """Of a page in XHTML; entities of its own are refused."""
+    """Nodes of a page in XHTML; entities of its own are refused."""
     nodes = [Node("#document", -1)]
     opened = [0]
 
@@ -501,7 +501,7 @@ _LIST_ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")
 
 
 def code_for_some(text: str, places: list[int]) -> set[int]:
-    """Those places in a text of Markdown that other programs than CommonMark's may take for something else.
+    """The places in a text of Markdown that other programs than CommonMark's may take for something else.
 
     Within fences, comments and addresses wherever their marks stand, between other than single backticks, and indented
     after a list that has text directly before it.
@@ -549,7 +549,7 @@ def above(nodes: list[Node], place: int) -> Iterator[Node]:
 
 
 def below(nodes: list[Node], place: int) -> Iterator[Node]:
-    """What is in an element, in order."""
+    """The nodes in an element, in order."""
     for number in range(place + 1, len(nodes)):
         if nodes[number].parent < place:
             return

@@ -43,7 +43,7 @@ _WRITTEN = (".xmp", ".txt", *PHOTO_SUFFIXES)
 
 @dataclass(frozen=True)
 class Planned:
-    """What is to become of one photo."""
+    """A photo and the change to its target."""
 
     photo: str  # as the captions name it
     target: Path  # absolute
@@ -61,7 +61,7 @@ class Planned:
 
 @dataclass
 class Captions:
-    """Of each photo, its texts by language."""
+    """The texts of each photo by language."""
 
     path: Path
     rows: dict[str, dict[str, Row]] = field(default_factory=dict)  # place -> language -> row
@@ -94,7 +94,7 @@ class Captions:
         return captions
 
     def shown_by(self, file: Path) -> bool:
-        """Whether a photo is one of these, by what it shows and not by its name alone."""
+        """True for a photo of these, by what it shows and not by its name alone."""
         keys = _keys(self.rows.get(str(file), {}).values())
         return bool(keys) and all(key == identify(file).picture[:16] for key in keys)
 
@@ -158,7 +158,7 @@ class Writer:
         return Planned(photo, target, next(iter(texts.values())), before, merged)
 
     def _around(self, photo: str, place: Path, target: Path, before: bytes | None, text: xmp.Text) -> MergeOptions:
-        """What the photo's file and its sidecars say, beside the packet that is merged into."""
+        """People's texts and ours in the photo's file and its sidecars, beside the packet that is merged into."""
         inside = in_file.FileTexts() if clips.is_clip(place) else in_file.read(read_photo(place), photo)
         sidecars = [file for file in self._sidecars(place) if file != target and file.is_file()]
         packets = [(place, packet) for packet in inside.packets]
@@ -231,7 +231,7 @@ class Writer:
         return [place.with_name(f"{place.name}.xmp"), *([place.with_suffix(".xmp")] if self._has_short(place) else [])]
 
     def _has_short(self, place: Path) -> bool:
-        """Whether photo.xmp would be its own.  Of photo.cr2 and photo.jpg, it is that of the RAW photo."""
+        """True if photo.xmp would be its own.  Of photo.cr2 and photo.jpg, it is that of the RAW photo."""
         return self._with_stem(place) < 2 or place.suffix.lower() in RAW_SUFFIXES
 
     def _by_what_is_there(self, photo: str, place: Path, long: Path, short: Path) -> Path:
@@ -267,7 +267,7 @@ def _looked(file: Path, packet: bytes, look: Callable[[bytes], Iterable[str]]) -
 
 
 def _keys(rows: Iterable[Row]) -> list[str]:
-    """What the photo showed when it was captioned, as far as rows say so."""
+    """Hashes of what the photo showed when it was captioned, as far as rows have them."""
     return [key.picture for row in rows if (key := key_of(row))]
 
 
@@ -320,7 +320,7 @@ class Journal:
         return lines
 
     def wrote(self, file: Path, data: bytes) -> bool:
-        """Whether the file is as we left it."""
+        """True if the file is as we left it."""
         return (str(file), _sha256(data)) in self._written
 
     def change(self, file: Path, before: bytes | None, merged: Merged) -> None:
@@ -426,7 +426,7 @@ def _is_media(path: Path) -> bool:
 
 
 def _take_back(change: Change, *, dry_run: bool) -> bool:
-    """Whether the file is as it was.  Of one that was changed since, our texts are taken out, and the rest stays."""
+    """True if the file is as it was.  Of one that was changed since, our texts are taken out, and the rest stays."""
     file = change.file
     files.refuse_link(file)
     files.refuse_shared(file)

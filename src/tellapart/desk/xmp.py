@@ -303,7 +303,7 @@ class MergeOptions:
     summed: bool = False
 
     def is_ours(self, text: str) -> bool:
-        """Of a text in another form of metadata, which programs copy from one into the other."""
+        """True for our text in another form of metadata, which programs copy from one into the other."""
         return _hash(text) in {fingerprint.rpartition("/")[2] for fingerprint in self.ours}
 
 
@@ -371,7 +371,7 @@ class _Mark(NamedTuple):
 
     @classmethod
     def of(cls, descriptions: list[Element]) -> _Mark:
-        """However another program wrote our property: as elements or as attributes."""
+        """Our property, which other programs may have written anew: as elements or as attributes."""
         elements = [child for description in descriptions for child in description.children if child.name == _MARK]
         values = dict[str, str]()
         for element in (inner for mark in elements for inner in mark.walk()):
@@ -400,7 +400,7 @@ class _FieldText(NamedTuple):
 
 
 def _field_texts(descriptions: list[Element]) -> Iterator[_FieldText]:
-    """Those that say something."""
+    """Texts that are not empty."""
     for description in descriptions:
         texts = [
             _FieldText(_NAMES[name], DEFAULT, value, description.spans[name], None)
@@ -548,7 +548,7 @@ def _declared(prefix: str, uri: str, near: Element) -> str:
 
 
 def _fingerprint(text: str, prefix: str, language: str) -> str:
-    """Of a text in its field: a person may have written the same into another.
+    """The field is part of it: a person may have written the same into another.
 
     How characters are put together and spaced is no matter: programs change that.
     """

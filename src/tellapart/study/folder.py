@@ -49,7 +49,7 @@ class Trial:
     catch: bool = False
 
     def why_wrong(self, kind: Kind, response: Any) -> str:
-        """What is wrong with the form of a response; nothing if it is an answer to the trial.
+        """The fault in the form of a response; empty if it is an answer to the trial.
 
         choose   a photo
         order    the first ten photos, best first
@@ -72,7 +72,7 @@ class Trial:
         return chosen.index(self.set) + 1 if self.set in chosen else 0
 
     def passed(self, kind: Kind, response: Any) -> bool:
-        """Whether a person did what a catch trial asks for."""
+        """True if a person did what a catch trial asks for."""
         if kind == "compare":
             return all(answer == self.models[0] for answer in response.values())
         return self.rank(response) == 1

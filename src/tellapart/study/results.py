@@ -174,7 +174,7 @@ def _of_person(
 
 
 def _retrieval(study: Study, rows: Sequence[Row]) -> dict[str, Any]:
-    """How often people found the photo, for each model and between every two."""
+    """Shares of answers that found the photo, for each model and between every two."""
     of_model = {model: [row for row in rows if row.trial.models == (model,)] for model in study.models}
     measures = {f"R@{k}-User": k for k in RECALLS} if study.kind == "order" else {"accuracy": 1}
     models = {
@@ -232,7 +232,7 @@ def _clusters(ours: Sequence[Row], theirs: Sequence[Row]) -> list[tuple[statisti
 
 
 def _preferences(study: Study, rows: Sequence[Row]) -> dict[str, Any]:
-    """How often people preferred one model's caption to another's, by each criterion."""
+    """Shares of answers that prefer one model's caption to another's, by each criterion."""
     pairs: dict[str, Any] = {}
     strengths: dict[str, Any] = {}
     for theirs, ours in combinations(study.models, 2):
@@ -324,7 +324,7 @@ def measure(study: Study, folder: Path, names: Sequence[str], device: str = "aut
 def _text_to_text(
     split: Split, captions: dict[Caption, str], row_of: dict[str, int], reader: Retriever
 ) -> dict[Caption, float]:
-    """Whether a caption finds its photo by the references of all; a person's is compared with those of the others."""
+    """1 where a caption finds its photo by the references of all; a person's is compared with those of the others."""
     from tellapart.evaluation.grid import References
     from tellapart.evaluation.models import HUMAN
     from tellapart.metrics import retrieval
@@ -392,7 +392,7 @@ def _preferred(gaps: NDArray[Any]) -> NDArray[Any]:
 
 
 def _share(agreed: statistics.Floats, pairs: statistics.Floats) -> dict[str, float]:
-    """Of pairs (photos, photos) of captions, those in which they agree; pairs of one photo are on the diagonal."""
+    """The share of pairs of captions (photos, photos) in which they agree; pairs of one photo are on the diagonal."""
     if not pairs.sum():
         return {"value": np.nan, "low": np.nan, "high": np.nan, "pairs": 0}
     count = len(pairs)

@@ -48,7 +48,7 @@ def people(
 
 
 def _accuracy(trial: Trial, accuracies: Mapping[str, float]) -> float:
-    """Of the first caption shown: that it leads to the photo, or is preferred to the second."""
+    """Chance that the first caption shown leads to the photo, or is preferred to the second."""
     shown = [accuracies[model] for model in trial.models]
     return shown[0] if len(shown) == 1 else shown[0] / sum(shown) if sum(shown) else 0.5
 

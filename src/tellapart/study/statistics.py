@@ -77,7 +77,7 @@ def difference(
 
 
 def _variance(values: Floats, is_ours: NDArray[np.bool_], cluster: Numbers, seed: int) -> float:
-    """Of the difference of the two means, when clusters are drawn with replacement."""
+    """Variance of the difference of the two means, when clusters are drawn with replacement."""
     count = int(cluster.max()) + 1
     # sums by cluster: of our values, of theirs, and of how many there are of each
     sums = np.stack(

@@ -160,7 +160,7 @@ class Photos:
             return list(map(_photo, connection.execute(page))), total
 
     def counts(self) -> dict[str, int]:
-        """How many photos each filter finds."""
+        """Number of photos of each filter."""
         columns = [func.count().filter(self._condition(name)).label(name) for name in FILTERS]
         with self._asking(), self._engine.connect() as connection:
             return dict(connection.execute(select(*columns).select_from(_photos).where(self._here)).one()._mapping)
@@ -362,7 +362,7 @@ def _photo(stored: Any) -> Photo:
 
 
 def _is_whole(row: Any) -> bool:
-    """Whether it has the form in which we store rows."""
+    """True for the form in which we store rows."""
     if not isinstance(row, dict) or not isinstance(row.get("file"), str):
         return False
     texts = (row.get(name) for name in ("caption", "error", "review", "original", "key"))
@@ -373,7 +373,7 @@ def _is_whole(row: Any) -> bool:
 
 
 def _stands(old: Row, new: Row) -> bool:
-    """Whether the old row stays: what a person wrote, or approved of this picture; and no error replaces a caption."""
+    """True if the old row stays: what a person wrote, or approved of this picture; and no error replaces a caption."""
     if old.get("review") and "caption" not in old:  # a decision about a caption that is damaged
         return True
     approved = is_approved(old) and ("error" in new or _derived(old)["picture"] == _derived(new)["picture"])
