@@ -87,51 +87,33 @@ def read(source, photos=None):
 READERS["mine"] = Entry(__name__, "pairs")
 """,
 }
-WRONG = {  # what is wrong: (of which, right, wrong, what is said)
-    "it forgets the photo": ("captioner", "return memory\n", "return (torch.zeros_like(memory[0]),)\n", "`step` says"),
-    "it sees later words": (
-        "captioner",
-        "every = torch.stack",
-        "every = outputs[-1] + torch.stack",
-        "No word sees a later",
-    ),
-    "it mixes photos": ("captioner", "(self.photo(masked_mean", "(self.mix(masked_mean", "do not affect each other"),
-    "a weight is not used": (
-        "captioner",
-        "super().__init__()",
-        "super().__init__(); self.idle = nn.Linear(2, 2)",
-        "idle",
-    ),
-    "it counts padding": ("captioner", "masked_mean(*inputs", "(lambda v, m: v.mean(1))(*inputs", "Padding of regions"),
-    "no start": ("captioner", "def start(", "def begin(", "no method 'start'"),
-    "features by the batch": (
-        "encoder",
-        "Features(grid,",
-        "Features(grid - grid.mean(0),",
-        "do not depend on the others",
-    ),
-    "features by chance": (
-        "encoder",
-        "Features(grid,",
-        "Features(grid + torch.rand_like(grid),",
-        "same features again",
-    ),
-    "features the other way round": (
-        "encoder",
-        "Features(grid,",
-        "Features(grid.transpose(1, 2),",
-        "must have the shape",
-    ),
-    "features too large": ("encoder", "Features(grid,", "Features(grid * 1e6,", "half precision"),
-    "one identity": ("encoder", 'config.identity | {"', '{"', "settings"),
-    "one for all": ("reward", "lengths).float()", "lengths).float().sum()[None]", "(12,), not (1,)"),
-    "it fails": ("reward", "text.split()", "text.split()[0]", "IndexError"),
-    "rewards by place": ("reward", "(lengths)", "([*range(len(lengths))])", "order of the captions"),
-    "rewards by chance": ("reward", "(lengths)", "(lengths) * torch.rand(1)", "same reward again"),
-    "it counts width": ("reward", "(lengths)", "(lengths) + captions.words.shape[1]", "More places"),
-    "measure by place": ("measure", "[text.endswith", "[n * text.endswith", "order of the photos"),
-    "measure of nothing": ("measure", 'mean_of("Mine"', 'mean_of("Yours"', "names the scores Mine"),
-    "a reader of anything": ("reader", "read_text(source)", "source.read_text()", "UnicodeDecodeError"),
+WRONG = {  # of what: right, wrong, what is said
+    "captioner": [
+        ("return memory\n", "return (torch.zeros_like(memory[0]),)\n", "`step` says"),
+        ("every = torch.stack", "every = outputs[-1] + torch.stack", "No word sees a later"),
+        ("(self.photo(masked_mean", "(self.mix(masked_mean", "do not affect each other"),
+        ("super().__init__()", "super().__init__(); self.idle = nn.Linear(2, 2)", "idle"),
+        ("masked_mean(*inputs", "(lambda v, m: v.mean(1))(*inputs", "Padding of regions"),
+        ("def start(", "def begin(", "no method 'start'"),
+    ],
+    "encoder": [
+        ("Features(grid,", "Features(grid - grid.mean(0),", "do not depend on the others"),
+        ("Features(grid,", "Features(grid + torch.rand_like(grid),", "same features again"),
+        ("Features(grid,", "Features(grid * 1e6,", "half precision"),
+        ('config.identity | {"', '{"', "settings"),
+    ],
+    "reward": [
+        ("lengths).float()", "lengths).float().sum()[None]", "(12,), not (1,)"),
+        ("text.split()", "text.split()[0]", "IndexError"),
+        ("(lengths)", "([*range(len(lengths))])", "order of the captions"),
+        ("(lengths)", "(lengths) * torch.rand(1)", "same reward again"),
+        ("(lengths)", "(lengths) + captions.words.shape[1]", "More places"),
+    ],
+    "measure": [
+        ("[text.endswith", "[n * text.endswith", "order of the photos"),
+        ('mean_of("Mine"', 'mean_of("Yours"', "names the scores Mine"),
+    ],
+    "reader": [("read_text(source)", "source.read_text()", "UnicodeDecodeError")],
 }
 
 
@@ -146,16 +128,14 @@ def test_a_plugin_that_is_right_passes(load, tellapart, tmp_path, what):  # noqa
     assert "checks passed" in out
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_a_plugin_that_is_wrong_fails_the_check_that_is_about_it(load, tellapart, case, tmp_path):  # noqa: F811
-    what, right, wrong, says = WRONG[case]
+@pytest.mark.parametrize(
+    ("what", "right", "wrong", "says"), [(what, *case) for what, cases in WRONG.items() for case in cases]
+)
+def test_a_wrong_plugin_fails_the_check_about_it(load, tellapart, tmp_path, what, right, wrong, says):  # noqa: F811
     code = GOOD[what].replace(right, wrong)
     assert code != GOOD[what]
-    if "self.mix" in code:
-        code = code.replace(
-            "    def encode(",
-            "    def mix(self, x):\n        return self.photo(x) + self.photo(x).mean(0)\n\n    def encode(",
-        )
+    mix = "    def mix(self, x):\n        return self.photo(x) + self.photo(x).mean(0)\n\n"
+    code = code.replace("    def encode(", mix + "    def encode(") if "self.mix" in code else code
     load(code.replace("for text in inputs.texts", "for n, text in enumerate(inputs.texts)"))
     (tmp_path / "pairs.tsv").write_text("a.jpg\ta dog\n")
     exit_code, out, err = tellapart("check", tmp_path / "pairs.tsv")
