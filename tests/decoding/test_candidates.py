@@ -1,10 +1,26 @@
-"""Captions to choose from: the beam's best and random ones, which a photo gets whatever it is captioned with."""
+"""Captions to choose from: a beam's best, random ones, and those that contrast at each word finds."""
+
+import math
+from functools import cache, partial
 
 import pytest
 import torch
 
-from decoding.toy_captioner import IDS, PAD, UNK, TableCaptioner, ToyCaptioner, photos, table_of
-from support.decoders import beam_search, candidates, sample
+from decoding.toy_captioner import (
+    BOS,
+    EOS,
+    IDS,
+    PAD,
+    UNK,
+    TableCaptioner,
+    ToyCaptioner,
+    captions_of,
+    every_caption,
+    photos,
+    table_of,
+    toy,
+)
+from support.decoders import beam_search, candidates, contrastive_search, sample
 from tellapart.data.streams import region_inputs
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.decoding.score import score
@@ -120,3 +136,205 @@ def test_given_numbers_draw_from_the_captioners_distribution(captioner):
     logits, _ = captioner.step(torch.tensor([1]), captioner.start(memory), memory)
     share = torch.bincount(drawn.tokens[:, 0], minlength=len(WORDS)) / 2000
     torch.testing.assert_close(share.double(), logits[0].softmax(0).detach(), atol=1e-3, rtol=0)
+
+
+CAT, DOG, RED, BIG = 4, 5, 6, 7
+
+
+class ToyRetriever:
+    """Reads the set and the order of words, as random vectors; chooses among the photos of the batch."""
+
+    def __init__(self, count: int, vocab_size: int = 8, seed: int = 0):
+        draw = torch.Generator().manual_seed(seed + 100)
+        self.word = torch.randn(vocab_size, count, generator=draw, dtype=torch.double)
+        self.calls = []
+
+    def log_p(self, caption: tuple[int, ...], photo: int) -> float:
+        """Plain Python, one caption: what the search should get."""
+        votes = [0.0] * self.word.shape[1]
+        for place, word in enumerate(word for word in caption if word != EOS):
+            votes = [vote + weight / (1 + place) for vote, weight in zip(votes, self.word[word].tolist(), strict=True)]
+        return votes[photo] - math.log(sum(map(math.exp, votes)))
+
+    def __call__(self, tokens, photo):
+        self.calls.append(len(tokens))
+        assert (tokens[:, :-1] != EOS).all()  # what has ended is not continued
+        return torch.tensor([self.log_p(tuple(t), p) for t, p in zip(tokens.tolist(), photo.tolist(), strict=True)])
+
+
+def by_hand(probability: dict[tuple[int, ...], float]):
+    """A retriever's probability of every photo, by the words said; one half after other words."""
+
+    def retriever(tokens, photo):
+        captions = [tuple(word for word in caption if word != EOS) for caption in tokens.tolist()]
+        return torch.tensor([probability.get(words, 0.5) for words in captions]).log()
+
+    return retriever
+
+
+def next_words(captioner, memory, prefix) -> list[float]:
+    return captioner.forward(torch.tensor([[BOS, *prefix]]), memory)[0, -1].log_softmax(0).tolist()
+
+
+def plausible(logp: list[float], banned, floor: float, most_words: int) -> list[int]:
+    """Ids of the words that a retriever is asked about, from a list of log p."""
+    allowed = sorted((word for word in range(len(logp)) if word not in banned), key=lambda word: -logp[word])
+    return [word for word in allowed[:most_words] if math.exp(logp[word]) >= floor * math.exp(logp[allowed[0]])]
+
+
+def naive_search(captioner, memory, log_p, *, weight, floor, beam, most_words, max_words, banned, n_best):
+    """For one photo in plain Python: no batching, no early end, everything asked afresh for every beginning."""
+    live, bank = [(0.0, 0.0, ())], []
+    for length in range(1, max_words + 1):
+        continuations = []
+        for _, logp, prefix in live:
+            words = next_words(captioner, memory, prefix)
+            for word in plausible(words, banned, floor, most_words):
+                caption = (*prefix, word)
+                score = (1 - weight) * (logp + words[word]) + weight * log_p(caption)
+                continuations.append((score, logp + words[word], caption))
+        continuations.sort(key=lambda each: -each[0])
+        bank += [each for each in continuations[:beam] if each[2][-1] == EOS or length == max_words]
+        live = [each for each in continuations if each[2][-1] != EOS][:beam]
+    return sorted(bank, key=lambda each: -each[0])[:n_best]
+
+
+def assert_best(best, photo: int, expected) -> None:
+    count = len(expected)
+    assert captions_of(best, photo)[:count] == [caption for _, _, caption in expected]
+    assert best.score[photo].tolist()[:count] == pytest.approx([score for score, _, _ in expected], rel=1e-6)
+    assert best.logp[photo].tolist()[:count] == pytest.approx([logp for _, logp, _ in expected], rel=1e-6)
+    assert (best.score[photo, count:] == -torch.inf).all()
+
+
+# --- exactness ---
+
+
+@pytest.mark.parametrize("floor", [0.0, 0.2])
+@pytest.mark.parametrize("weight", [0.0, 0.5, 0.9])
+def test_a_beam_wide_enough_finds_the_best_of_all_captions(weight, floor):
+    (captioner, memory, alone), retriever, banned = toy(3, vocab_size=6), ToyRetriever(3), (PAD, BOS)
+    options = {"max_words": 4, "n_best": 6, "weight": weight, "floor": floor, "beam": 3**4, "banned": banned}
+    best = contrastive_search(captioner, memory, retriever, **IDS, **options)
+    for photo in range(3):
+        expected, words_after = [], cache(partial(next_words, captioner, alone[photo]))
+        for caption in every_caption([UNK, CAT, DOG], max_words=4):
+            steps = [words_after(caption[:place]) for place in range(len(caption))]
+            if all(word in plausible(step, banned, floor, 6) for step, word in zip(steps, caption, strict=True)):
+                logp = sum(step[word] for step, word in zip(steps, caption, strict=True))
+                expected.append(((1 - weight) * logp + weight * retriever.log_p(caption, photo), logp, caption))
+        assert_best(best, photo, sorted(expected, reverse=True)[:6])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("weight", "floor", "most_words"), [(0.9, 0.01, 50), (0.5, 0.1, 4), (0.97, 0.0, 3)])
+@pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (2, 2), (3, 5)])
+def test_a_narrow_beam_is_the_plain_one(beam, n_best, weight, floor, most_words, seed):
+    captioner, memory, alone = toy(4, vocab_size=8, seed=seed, sharpness=0.7)
+    retriever = ToyRetriever(4, seed=seed)
+    options = {"weight": weight, "floor": floor, "most_words": most_words, "beam": beam, "n_best": n_best}
+    options |= {"max_words": 6, "banned": (PAD, UNK)}
+    best = contrastive_search(captioner, memory, retriever, **IDS, **options)
+    for photo in range(4):
+        expected = naive_search(
+            captioner, alone[photo], lambda caption, p=photo: retriever.log_p(caption, p), **options
+        )
+        assert_best(best, photo, expected)
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_without_weight_and_floor_it_is_beam_search(beam):
+    captioner, memory, _ = toy(6, vocab_size=9, sharpness=0.7)
+    options = {**IDS, "beam": beam, "n_best": 2, "max_words": 7, "banned": (PAD,)}
+    plain = beam_search(captioner, memory, **options)
+    # No search over 2 * beam continuations can need more words than that of one hypothesis.
+    contrast = contrastive_search(
+        captioner, memory, ToyRetriever(6, vocab_size=9), **options, weight=0.0, floor=0.0, most_words=2 * beam
+    )
+    assert torch.equal(contrast.tokens, plain.tokens)
+    assert torch.equal(contrast.mask, plain.mask)
+    assert torch.equal(contrast.logp, plain.logp)
+    assert torch.equal(contrast.score, plain.score)
+
+
+# --- by hand ---
+
+
+def test_the_retriever_chooses_among_what_the_captioner_finds_plausible():
+    table = table_of({BOS: {CAT: 0.6, DOG: 0.3, RED: 0.1}}, vocab_size=8)
+    retriever = by_hand({(CAT,): 0.3, (DOG,): 0.6, (RED,): 1.0})
+    best = contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS, weight=0.75, floor=0.2)
+    assert captions_of(best, 0) == [(DOG, EOS)]  # RED is below a fifth of 0.6
+    assert best.logp.item() == pytest.approx(math.log(0.3))
+    assert best.score.item() == pytest.approx(0.25 * math.log(0.3) + 0.75 * math.log(0.6))
+    bold = contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS, weight=0.75, floor=0.16)
+    assert captions_of(bold, 0) == [(RED, EOS)]  # 0.25 log 0.1 = -0.58 is above the -0.68 of DOG
+    shy = contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS, weight=0.1, floor=0.16)
+    assert captions_of(shy, 0) == [(CAT, EOS)]
+
+
+def test_the_search_goes_on_while_the_retriever_may_still_be_won():
+    # After CAT EOS is result, DOG is worth less, and only its last word convinces: 0.1 log 0.4 against 0.9 log 0.6.
+    chain = {BOS: {CAT: 0.6, DOG: 0.4}, DOG: {BIG: 1.0}, BIG: {RED: 1.0}}
+    retriever = by_hand({(CAT,): 0.6, (DOG,): 0.3, (DOG, BIG): 0.2, (DOG, BIG, RED): 1.0})
+    best = contrastive_search(TableCaptioner(), (table_of(chain, vocab_size=8)[None],), retriever, **IDS)
+    assert captions_of(best, 0) == [(DOG, BIG, RED, EOS)]
+    assert best.score.item() == pytest.approx(0.1 * math.log(0.4))
+
+
+def test_the_likeliest_beginning_decides_whether_to_go_on_and_not_the_one_worth_most():
+    # When CAT EOS (0.3) is result, RED is worth more than DOG, but can no longer win; DOG can, and does: 0.6.
+    chain = {BOS: {CAT: 0.3, DOG: 0.6, RED: 0.1}, DOG: {BIG: 1.0}, BIG: {8: 1.0}, RED: {9: 1.0}}
+    retriever = by_hand({(CAT,): 1.0, (RED,): 1.0, (RED, 9): 1.0, (DOG, BIG): 0.01, (DOG, BIG, 8): 1.0})
+    best = contrastive_search(TableCaptioner(), (table_of(chain, vocab_size=10)[None],), retriever, **IDS, weight=0.5)
+    assert captions_of(best, 0) == [(DOG, BIG, 8, EOS)]
+
+
+def test_the_search_ends_when_a_sure_retriever_could_not_save_a_caption():
+    chain = {BOS: {CAT: 0.9, DOG: 0.1}, DOG: {BIG: 1.0}, BIG: {BIG: 1.0}}
+    captioner, retriever = TableCaptioner(), by_hand({(CAT,): 0.9})
+    best = contrastive_search(captioner, (table_of(chain, vocab_size=8)[None],), retriever, **IDS, weight=0.5)
+    assert captions_of(best, 0) == [(CAT, EOS)]
+    assert len(captioner.steps) == 2  # log 0.1 is below log 0.9 + log 0.9 even if no word more were lost
+
+
+def test_eos_must_pass_the_floor_too():
+    table = table_of({BOS: {CAT: 1.0}, CAT: {RED: 0.9, EOS: 0.1}}, vocab_size=8)
+    retriever = by_hand({(CAT,): 1.0, (CAT, RED): 0.2})
+    assert captions_of(contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS), 0) == [(CAT, EOS)]
+    strict = contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS, floor=0.2)
+    assert captions_of(strict, 0) == [(CAT, RED, EOS)]
+
+
+def test_a_floor_is_under_the_likeliest_word_that_may_be_said():
+    table = table_of({BOS: {UNK: 0.98, CAT: 0.015, DOG: 0.005}}, vocab_size=8)
+    retriever = by_hand({(CAT,): 0.1, (DOG,): 0.9})
+    best = contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS, floor=0.2, banned=(UNK,))
+    assert captions_of(best, 0) == [(DOG, EOS)]
+
+
+def test_fewer_plausible_captions_than_places():
+    table = table_of({BOS: {CAT: 0.9, DOG: 0.1}}, vocab_size=8)
+    best = contrastive_search(TableCaptioner(), (table[None],), by_hand({}), **IDS, floor=0.5, beam=4, n_best=3)
+    assert captions_of(best, 0) == [(CAT, EOS), (), ()]
+    assert best.logp[0, 1:].tolist() == best.score[0, 1:].tolist() == [-math.inf, -math.inf]
+
+
+# --- how the retriever is asked ---
+
+
+def test_the_retriever_is_asked_once_a_step_and_about_few_words():
+    captioner, retriever = ToyCaptioner(vocab_size=8, sharpness=0.1), ToyRetriever(5)
+    memory = captioner.encode(region_inputs(*photos(5)))
+    captioner.steps.clear()
+    contrastive_search(captioner, memory, retriever, **IDS, beam=2, most_words=3, max_words=4, banned=(PAD, BOS))
+    assert len(retriever.calls) == len(captioner.steps) == 4
+    assert retriever.calls[0] == 5 * 3
+    assert max(retriever.calls) <= 5 * 2 * 3
+
+
+@pytest.mark.parametrize("wrong", [math.nan, 0.3, -math.inf])
+def test_a_retriever_that_gives_no_log_probability_is_refused(wrong):
+    captioner, memory, _ = toy()
+    with pytest.raises(ValueError, match="retriever must return log-probabilities"):
+        contrastive_search(captioner, memory, lambda tokens, photo: torch.full((len(tokens),), wrong), **IDS)

@@ -231,7 +231,7 @@ class RewardContext:
         The vectors are part of the file's name: they change where a file is another photo now.
         """
         examples = self.data.examples
-        photos = [[str(one.id), int(of), *one.captions] for one, of in zip(examples, self.source, strict=True)]
+        photos = [[str(each.id), int(of), *each.captions] for each, of in zip(examples, self.source, strict=True)]
         digest = self.world.on_main(lambda: hashlib.sha256(np.ascontiguousarray(vectors)).hexdigest())  # type: ignore[arg-type]
         key = hashlib.sha256(json.dumps([asdict(rule), photos, digest]).encode()).hexdigest()[:16]
         file = self._features / f"look_alikes-{key}.npz"
@@ -244,7 +244,8 @@ class RewardContext:
                 captions = Captions(self.retriever.embed_captions(texts).float().cpu().numpy(), of)
             sets = map(str, self.source.tolist()) if within_sets else [""] * len(examples)
             among = [
-                Photo(str(one.file), str(i), one.id, of) for i, (one, of) in enumerate(zip(examples, sets, strict=True))
+                Photo(str(each.file), str(i), each.id, of)
+                for i, (each, of) in enumerate(zip(examples, sets, strict=True))
             ]
             return mine(among, vectors, rule, captions)
 

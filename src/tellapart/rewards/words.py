@@ -230,7 +230,7 @@ class Ending:
 class Objects:
     """+1 for each object word whose object the detector sees, -1 for each whose object it does not; their mean.
 
-    seen        of each photo, the classes of COCO that are perhaps in it, by number (`metrics.objects.WEAK`); none
+    visible     of each photo, the classes of COCO that are perhaps in it, by number (`metrics.objects.WEAK`); none
                 where the detector failed: captions of such a photo get 0
     vocabulary  of the captions' word ids
 
@@ -239,14 +239,14 @@ class Objects:
     listing objects.  A caption that names none gets 0: better than a wrong one, worse than a right one.
     """
 
-    def __init__(self, seen: Sequence[Collection[int] | None], vocabulary: WordTokenizer):
-        self._seen, self._vocabulary = seen, vocabulary
+    def __init__(self, visible: Sequence[Collection[int] | None], vocabulary: WordTokenizer):
+        self._visible, self._vocabulary = visible, vocabulary
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         rewards = []
         for words, photo in zip(self._words(sampled), sampled.photos.tolist(), strict=True):
-            named, seen = [set(each.classes) for each in mentions(words) if each.sure], self._seen[photo]
-            right = 0 if seen is None else sum(1 if classes.intersection(seen) else -1 for classes in named)
+            named, visible = [set(each.classes) for each in mentions(words) if each.sure], self._visible[photo]
+            right = 0 if visible is None else sum(1 if classes.intersection(visible) else -1 for classes in named)
             rewards.append(right / max(len(named), 1))
         return Reward(torch.tensor(rewards, dtype=torch.float32, device=sampled.words.device))
 
