@@ -183,6 +183,8 @@ def test_an_index_takes_over_where_there_are_very_many(monkeypatch):
     )
     assert groups.recall >= 0.95
     assert agree == pytest.approx(groups.recall, abs=0.03)
+    monkeypatch.setattr(mining, "has_index", lambda: False)  # faiss is installed apart
+    assert mine(photos_of(3000), vectors, Rule(k=5)).indices.tolist() == exact.indices.tolist()
 
 
 # The file
