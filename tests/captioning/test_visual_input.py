@@ -54,13 +54,6 @@ def test_a_photo_that_was_seen_before_is_not_looked_at_again(small_model, photo_
     assert sum(looked_at) == 2
 
 
-def test_a_photo_that_has_changed_is_looked_at(small_model, photo_folder, seen, looked_at):
-    (photo_folder / "0.png").write_bytes((photo_folder / "5.png").read_bytes())
-    said = captions(small_model, photo_folder, seen)
-    assert sum(looked_at) == 3
-    assert said[0][1:] == said[5][1:]
-
-
 def test_captions_do_not_pass_for_those_of_an_encoder_that_looked(small_model, photo_folder, seen):
     """Features are stored in half precision, and a caption may hang on the difference."""
     stored = load(small_model, device="cpu", features=seen, paths=[str(photo_folder)])
@@ -103,14 +96,6 @@ def test_a_folder_of_features_that_is_not_there_is_named(small_model, photo_fold
     code, _, err = tellapart("caption", photo_folder, "--model", small_model, "--features", tmp_path / "nowhere")
     assert (code, err.count("\n")) == (2, 1)
     assert f"--features {tmp_path / 'nowhere'}: there is no such folder." in err
-
-
-def test_the_boxes_of_an_encoders_regions_are_the_cells_of_its_grid(small_model, photo_folder):
-    visual, file = load(small_model).visual_input, photo_folder / "0.png"
-    boxes = visual.region_boxes(visual.load(file))
-    halves = [(0.0, 0.5), (0.5, 1.0)]
-    expected = [[left, top, right, bottom] for top, bottom in halves for left, right in halves]
-    torch.testing.assert_close(boxes, torch.tensor(expected))
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -90,20 +90,6 @@ def model(folder, inputs, name="gcn_lstm", size=8):
     return folder
 
 
-def test_a_model_of_imported_regions_is_given_the_boxes_of_a_photo(store, tmp_path):
-    source = Imported("bu", 8)
-    inputs = {"regions": source.identity, "boxes": source.beside("boxes").identity}
-    loaded = models.load(model(tmp_path / "model", inputs), CPU)
-    images = [{"id": int(id), "file": f"{id}.jpg", "captions": ["a dog"]} for id in COUNTS]
-    (tmp_path / "pets.json").write_text(json.dumps({"dataset": "pets", "images": images}))
-    seen = of_model(loaded, CPU, tmp_path / "f", [str(tmp_path / "pets.json")])
-    given = seen.inputs([seen.load(str(tmp_path / f"{id}.jpg")) for id in ("11", "12")])
-    np.testing.assert_allclose(given["boxes"].values[0], PHOTOS["11"]["boxes"] / SCALE, atol=1e-3)
-    assert given["boxes"].mask.equal(given["regions"].mask)
-    logits = loaded.captioner.forward(torch.zeros(2, 3, dtype=torch.long), loaded.captioner.encode(given))
-    assert logits.isfinite().all()
-
-
 def test_a_graph_of_two_grids_is_learned_from_photos_and_captions_them(tmp_path):
     """From a recipe with raw photos to a model folder, and from that to the boxes that the captioner is given."""
     images = [
