@@ -300,10 +300,8 @@ LABELS = {f"x{number}": {} for number in range(199)}
         ({"grid": {"a": {"x": {"base": "y"}, "y": {"base": "x"}}}}, "base leads back to where it came from"),
         ({"grid": {"a": {"x": {"epochs": "many"}}}}, "tables.yaml: x: epochs must be a whole number"),
         ({"grid": {axis: {f"{axis}{n}": {} for n in range(11)} for axis in "abc"}}, "more than 200 cells"),
-        (
-            {"model": {f"a{n}": 1 for n in range(9000)}, "grid": {"a": {f"x{n}": {} for n in range(199)}}},
-            "1000000 values",
-        ),
+        ({"model": {f"a{n}": 1 for n in range(9000)}, "grid": {"a": LABELS}}, "1000000 values"),
+        ({"init_from": "{a}" * 30_000, "grid": {"a": LABELS}}, "1000000 values"),
         ({"cells": {"wide_ex": {}}}, "cells: the grid has no wide_ex."),
         ({"stages": []}, "a file with a grid has no stages"),
         ({"runs": 3}, "runs is the name of a folder"),
