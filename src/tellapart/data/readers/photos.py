@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ SPLITS = {
 }
 
 
+@cache  # asked for each image of a file
 def split_in_name(path: Path) -> str:
     """captions_val2014.json -> val, Flickr_8k.devImages.txt -> val, captions.json -> ''."""
     words = "|".join(sorted(SPLITS, key=len, reverse=True))
