@@ -233,6 +233,7 @@ def _keep_best(products: Vectors, half_squares: Vectors, top: int, left: int, be
 
 MEASURED_ON = 1000  # queries that are searched exactly too
 _SAMPLE = 64  # vectors for each centre from which it is found
+_TOGETHER = 16384  # queries between two steps of the progress bar
 
 
 @dataclass
@@ -256,7 +257,12 @@ class Index:
         """rows  the index of each query among the vectors, which is left out"""
         k = max(min(k, len(self.vectors) - (rows is not None)), 0)
         self.lists.nprobe = self.probes
-        _, candidates = self.lists.search(self.space.of(queries), k + _SPARE)
+        moved, parts = self.space.of(queries), [np.zeros((0, k + _SPARE), np.int64)]
+        with Progress("look-alikes", len(queries), unit="vector") as bar:
+            for start in range(0, len(queries), _TOGETHER):
+                parts.append(self.lists.search(moved[start : start + _TOGETHER], k + _SPARE)[1])
+                bar.advance(len(parts[-1]))
+        candidates = np.concatenate(parts)
         if rows is not None:
             candidates[candidates == rows[:, None]] = -1
         pairs = PairScores(self.vectors, queries, self.space.metric)
