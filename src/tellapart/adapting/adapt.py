@@ -136,47 +136,37 @@ def adapt(
         >>> print(adapted.summary)  # doctest: +SKIP
         The adapted model is kept: the judge finds ...
     """
-    return _Adapting(
-        Path(out),
-        minutes,
-        model,
-        retrievers=[os.fspath(retriever), os.fspath(judge)],
-        detector=detector,
-        device=device,
-        feedback=feedback,
-        overrides=overrides,
-    ).run(photos)
+    retrievers, detector = [os.fspath(retriever), os.fspath(judge)], os.fspath(detector or "")
+    decisions, recipe_fields = list(feedback), dict(overrides or {})
+    adapting = _Adapting(Path(out), minutes, model, retrievers, detector, device, decisions, overrides=recipe_fields)
+    return adapting.run(photos)
 
 
+@dataclass
 class _Adapting:
     """One call: what it works with, and until when."""
 
-    def __init__(
-        self,
-        out: Path,
-        minutes: float,
-        model: Name | PhotoCaptioner,
-        *,
-        retrievers: Sequence[str],
-        detector: Name | None,
-        device: str,
-        feedback: Sequence[Decision],
-        overrides: Mapping[str, Any] | None,
-    ):
+    out: Path
+    minutes: float
+    model: Name | PhotoCaptioner
+    retriever_names: list[str]  # of the one that rewards, and of the judge
+    detector_file: str
+    device: str
+    decisions: list[Decision]
+    overrides: dict[str, Any]
+
+    def __post_init__(self) -> None:
         began = time.monotonic()
-        self.out, self.work, self.minutes, self.deadline = out, out / "work", minutes, began + 60 * minutes
-        self.detector_file = os.fspath(detector) if detector else ""
-        self.overrides, self.rewards_by = dict(overrides or {}), retrievers[0]
-        self.decisions = list(feedback)
+        self.work, self.deadline = self.out / "work", began + 60 * self.minutes
         if 0 < len(self.decisions) < LEAST:
             raise UserError(f"feedback: these are {len(self.decisions)} decisions; {LEAST} are needed.")
         self.preference = learn(self.decisions) if self.decisions else None
-        self.retrievers = [load_retriever(name, device=device) for name in retrievers]
+        self.retrievers = [load_retriever(name, device=self.device) for name in self.retriever_names]
         _require_two(*self.retrievers)
-        if isinstance(model, PhotoCaptioner):
-            self.captioner = model
+        if isinstance(self.model, PhotoCaptioner):
+            self.captioner = self.model
         else:
-            self.captioner = load(os.fspath(model), device=device, detector=detector)
+            self.captioner = load(os.fspath(self.model), device=self.device, detector=self.detector_file or None)
         if isinstance(self.captioner.model.captioner, Generates):
             raise UserError("this model can only be asked by transformers' generate, and cannot be trained.")
         if not isinstance(self.captioner.model.captioner, torch.nn.Module):
@@ -279,7 +269,7 @@ class _Adapting:
         recipe = recipe_files.filled(Recipe(), recipe_files.read(RECIPE).content)
         for name, value in self.overrides.items():
             recipe = recipe_files.with_value(recipe, name, value)
-        rewards = replace(recipe.objective.rewards, image_retriever=self.rewards_by)
+        rewards = replace(recipe.objective.rewards, image_retriever=self.retriever_names[0])
         if self.preference:
             rewards.weights = {"preference": 1.0} | rewards.weights
             rewards.preferences = str(self.work / _PREFERENCES)
@@ -388,12 +378,12 @@ def _claim(out: Path, request: Mapping[str, Any]) -> Adapted | None:
     file = out / OUTCOME
     if not files.is_file(file):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
-            raise UserError(f"{out} is not empty and holds no adapted model; select another --out.")
+            raise UserError(f"{out} is not empty and holds no adapted model; choose another --out.")
         (out / "work").mkdir(parents=True)
         return None
     outcome = files.read_json(file)
     if outcome.get("format") != _FORMAT or outcome.get("request") != request:
-        raise UserError(f"{out} was made with other photos, another model or other settings; select another --out.")
+        raise UserError(f"{out} was made with other photos, another model or other settings; choose another --out.")
     if "kept" not in outcome:
         (out / "work").mkdir(exist_ok=True)
         return None
