@@ -168,7 +168,7 @@ def test_by_hand():
         *[(partial(sample, samples=1), wrong) for wrong in [{"temperature": 0.0}, {"top_p": 1.1}, {"top_k": -1}]],
         *[(contrast, wrong) for wrong in [{"weight": 1.0}, {"weight": math.nan}, {"floor": 1.1}, {"most_words": 0}]],
     ],
-    ids=str,
+    ids=lambda value: str(value) if isinstance(value, dict) else getattr(value, "__name__", "partial"),
 )
 def test_settings_that_mean_nothing_are_refused(decode, wrong):
     captioner, memory, _ = toy()
