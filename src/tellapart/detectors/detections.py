@@ -22,7 +22,7 @@ from torch import Tensor
 
 from tellapart.data.store import Array, Store
 from tellapart.detectors.detector import MOST, BadDetector, Detector, Ready
-from tellapart.features.extracted import PHOTO_KEYS, Made, encode_batches
+from tellapart.features.extracted import PHOTO_KEYS, EncodedRows, encode_batches
 from tellapart.features.pooled import ReadPhotos, in_cache, stored_rows
 from tellapart.recipe import Pooling
 
@@ -69,7 +69,7 @@ def detect(detector: Detector, files: Sequence[str]) -> Detected:
     return in_cache("detections", detector.identity, read, but=(BadDetector,))
 
 
-def _rows(detector: Detector, photos: Sequence[Ready]) -> Made:
+def _rows(detector: Detector, photos: Sequence[Ready]) -> EncodedRows:
     """A row for each photo in each of the arrays."""
     arrays = [torch.zeros(len(photos), *array.shape) for array in _ARRAYS.values()]
     boxes, scores, classes, count = arrays
@@ -79,7 +79,7 @@ def _rows(detector: Detector, photos: Sequence[Ready]) -> Made:
         boxes[row, :number] = torch.from_numpy(detections.boxes)
         scores[row, :number] = torch.from_numpy(detections.scores)
         classes[row, :number] = torch.from_numpy(detections.classes)
-    return Made(arrays)
+    return EncodedRows(arrays)
 
 
 BINS, POINTS = 7, 2  # of a box's side, and of a bin's

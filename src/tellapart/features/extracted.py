@@ -58,7 +58,7 @@ class EncodedBatch:
     failed: list[tuple[Example, str]]  # why a photo has none
 
 
-class Made(NamedTuple):
+class EncodedRows(NamedTuple):
     """B rows for each of a store's arrays, and where items differ in it how many regions each has."""
 
     arrays: Sequence[Tensor]
@@ -69,18 +69,18 @@ Extraction = Callable[[Sequence[Example]], Iterator[EncodedBatch]]
 
 
 def encode_items(
-    encoder: PhotoEncoder, make: Callable[[NDArray[np.uint8]], Made | Features], examples: Sequence[Example]
+    encoder: PhotoEncoder, make: Callable[[NDArray[np.uint8]], EncodedRows | Features], examples: Sequence[Example]
 ) -> Iterator[EncodedBatch]:
     """Items batch by batch, as an encoder takes them.
 
     make  of pixels (B, ...), as the encoder reads them
     """
 
-    def of_batch(batch: Sequence[photos.Photo]) -> Made:
-        made = make(np.stack([photo.pixels for photo in batch]))
-        if isinstance(made, Made):
-            return made
-        return Made([made.grid, made.pooled], None if made.counts is None else made.counts.tolist())
+    def of_batch(batch: Sequence[photos.Photo]) -> EncodedRows:
+        output = make(np.stack([photo.pixels for photo in batch]))
+        if isinstance(output, EncodedRows):
+            return output
+        return EncodedRows([output.grid, output.pooled], None if output.counts is None else output.counts.tolist())
 
     return encode_batches(partial(read_item, encoder), of_batch, examples)
 
@@ -97,7 +97,7 @@ ItemRead = TypeVar("ItemRead", bound=HasHash)
 
 
 def encode_batches(
-    read: Callable[[Path], ItemRead], make: Callable[[Sequence[ItemRead]], Made], examples: Sequence[Example]
+    read: Callable[[Path], ItemRead], make: Callable[[Sequence[ItemRead]], EncodedRows], examples: Sequence[Example]
 ) -> Iterator[EncodedBatch]:
     """Items batch by batch, read by threads while others are encoded.
 
@@ -126,14 +126,14 @@ def encode_batches(
 
 def _encoded(
     good: Sequence[tuple[Example, ItemRead, dict[str, Any]]],
-    make: Callable[[Sequence[ItemRead]], Made],
+    make: Callable[[Sequence[ItemRead]], EncodedRows],
     failed: list[tuple[Example, str]],
 ) -> EncodedBatch:
-    made = make([photo for _, photo, _ in good]) if good else Made(())
+    rows = make([photo for _, photo, _ in good]) if good else EncodedRows(())
     entries = [entry for *_, entry in good]
-    if made.counts is not None:
-        entries = [entry | {"regions": count} for entry, count in zip(entries, made.counts, strict=True)]
-    return EncodedBatch(made.arrays, entries, failed)
+    if rows.counts is not None:
+        entries = [entry | {"regions": count} for entry, count in zip(entries, rows.counts, strict=True)]
+    return EncodedBatch(rows.arrays, entries, failed)
 
 
 def add_missing(

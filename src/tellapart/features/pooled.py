@@ -27,7 +27,7 @@ from tellapart.data.media import clips
 from tellapart.data.store import Store
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import FrameEncoder
-from tellapart.features.extracted import PHOTO_KEYS, Extraction, Made, add_missing, encode_items
+from tellapart.features.extracted import PHOTO_KEYS, EncodedRows, Extraction, add_missing, encode_items
 
 Result = TypeVar("Result")
 
@@ -120,8 +120,8 @@ def pooled_features(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
 def _pooled(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
     identity = pooled_identity(encoder.identity)
 
-    def make(pixels: NDArray[np.uint8]) -> Made:
-        return Made([encoder(pixels).pooled])
+    def make(pixels: NDArray[np.uint8]) -> EncodedRows:
+        return EncodedRows([encoder(pixels).pooled])
 
     def read(folder: Path) -> Pooled:
         manifest = {"format": 1, "encoder": identity}

@@ -62,9 +62,9 @@ from tellapart.features.extracted import (
     BATCH,
     PHOTO_KEYS,
     EncodedBatch,
+    EncodedRows,
     Extracted,
     Extraction,
-    Made,
     add_missing,
     encode_batches,
     encode_items,
@@ -212,8 +212,8 @@ class Encoded(StreamSource):
         return Loaded(photo.sha256, photo.pixels, boxes=self._cells)
 
     def encode(self, loaded: Sequence[Loaded], device: torch.device) -> Stream:
-        made = iter(self._encoded([item for item in loaded if item.rows is None]))
-        return ragged([(next(made) if item.rows is None else item.rows).to(device) for item in loaded])
+        rows = iter(self._encoded([item for item in loaded if item.rows is None]))
+        return ragged([(next(rows) if item.rows is None else item.rows).to(device) for item in loaded])
 
     def _encoded(self, loaded: Sequence[Loaded]) -> list[Tensor]:
         """(R, D) of each item, those of photos and of clips through the encoder by themselves."""
@@ -356,12 +356,12 @@ class Detected(Encoded):
                 raise BadPhoto(file, detected.failed[str(file)])
             return self._with_boxes(file, boxes_of[str(file)])
 
-        return encode_batches(read, self._made, examples)
+        return encode_batches(read, self._encoded_rows, examples)
 
-    def _made(self, loaded: Sequence[Loaded]) -> Made:
+    def _encoded_rows(self, loaded: Sequence[Loaded]) -> EncodedRows:
         rows, pooled = self._features(loaded)
         boxes = [item.boxes for item in loaded if item.boxes is not None]
-        return Made([_padded(rows, self.most), pooled, _padded(boxes, self.most)], list(map(len, boxes)))
+        return EncodedRows([_padded(rows, self.most), pooled, _padded(boxes, self.most)], list(map(len, boxes)))
 
     def view(self, number: int) -> StreamSource:
         raise UserError("data.views: a detector's boxes are of whole photos; views of them have none.")
@@ -598,15 +598,15 @@ class Attributes(StreamSource):
     def extract(self, examples: Sequence[Example], root: Path, dataset: str) -> Extracted:
         folder = self.folder(root, dataset)
         store, imported = AttributeStore(folder, self, dataset), self._imported(root, dataset)
-        extraction = partial(encode_batches, self.load, self._made)
+        extraction = partial(encode_batches, self.load, self._encoded_rows)
         if imported is not None:
             extraction = partial(self._of_imported, imported)
         failed, computed = add_missing(store, examples, extraction, f"attributes of {folder.name}")
         return Extracted(store, failed, computed)
 
-    def _made(self, loaded: Sequence[Loaded]) -> Made:
+    def _encoded_rows(self, loaded: Sequence[Loaded]) -> EncodedRows:
         numbers, probability = self.best(loaded)
-        return Made([numbers, probability], (numbers >= 0).sum(1).tolist())
+        return EncodedRows([numbers, probability], (numbers >= 0).sum(1).tolist())
 
     def _of_imported(self, regions: RegionStore, examples: Sequence[Example]) -> Iterator[EncodedBatch]:
         """From stored regions; the photos need not be there."""
@@ -619,10 +619,10 @@ class Attributes(StreamSource):
                 rows = regions.grid([regions.row(example)], regions.count(example))[0]
                 loaded.append(Loaded(f"{regions.digest} {example.id}", rows=rows))
                 entries.append(entry_of(example, loaded[-1].sha256))
-            made = self._made(loaded) if loaded else Made((), [])
-            for entry, count in zip(entries, made.counts or [], strict=True):
+            encoded = self._encoded_rows(loaded) if loaded else EncodedRows((), [])
+            for entry, count in zip(entries, encoded.counts or [], strict=True):
                 entry["regions"] = count
-            yield EncodedBatch(made.arrays, entries, lacking)
+            yield EncodedBatch(encoded.arrays, entries, lacking)
 
     def kept(self, root: Path | None, data_sets: DataSets) -> StreamSource:
         """Only what it reads in place of photos: others are not stored as words of new photos would be made."""

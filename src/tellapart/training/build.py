@@ -46,7 +46,7 @@ from tellapart.training.loop import Position, Step, Validate, fit
 from tellapart.training.objectives import OBJECTIVES
 from tellapart.training.optimizer import MeanWeights, chance_of_own_words
 from tellapart.training.preparation import (
-    Prepared,
+    Preparation,
     Source,
     held_out,
     not_learned_from,
@@ -138,7 +138,7 @@ def _digest(parts: Parts) -> str:
 
 
 def captioner_parts(
-    recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: ProcessGroup
+    recipe: Recipe, prepared: Preparation, out: Path, resume: bool, device: torch.device, world: ProcessGroup
 ) -> Parts:
     streams = prepared.streams
     training, judged_by, failed = _examples(recipe, prepared, world)
@@ -191,7 +191,7 @@ def _require_agreement(
 
 
 def _captioner(
-    recipe: Recipe, prepared: Prepared, tokenizer: Tokenizer, device: torch.device
+    recipe: Recipe, prepared: Preparation, tokenizer: Tokenizer, device: torch.device
 ) -> tuple[nn.Module, dict[str, Any]]:
     """The network to train; and a description of the model that it is trained over, if that is frozen."""
     if prepared.base is not None:
@@ -206,7 +206,7 @@ def _captioner(
     return captioner, {}
 
 
-def _examples(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> tuple[list[Any], list[Any], list[str]]:
+def _examples(recipe: Recipe, prepared: Preparation, world: ProcessGroup) -> tuple[list[Any], list[Any], list[str]]:
     """Training photos and those that the run is judged by, with features; and the photos that have none."""
     sources, failed = with_features(prepared.selections, prepared.streams, Path(recipe.data.features), world)
     training = split(sources, recipe.data.train_split, recipe.data.limit)
@@ -227,7 +227,7 @@ def judges(retrievers: Sequence[Retriever], sources: Sequence[Any]) -> list[Judg
 
 
 def retriever_parts(
-    recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: ProcessGroup
+    recipe: Recipe, prepared: Preparation, out: Path, resume: bool, device: torch.device, world: ProcessGroup
 ) -> Parts:
     entry, streams = RETRIEVERS[recipe.retriever], prepared.streams
     training, judged_by, failed = _examples(recipe, prepared, world)
@@ -253,7 +253,7 @@ def retriever_parts(
 
 
 def _tokenizer(
-    recipe: Recipe, prepared: Prepared, training: Sequence[Source], failed: Sequence[str], out: Path, resume: bool
+    recipe: Recipe, prepared: Preparation, training: Sequence[Source], failed: Sequence[str], out: Path, resume: bool
 ) -> Tokenizer:
     """The vocabulary of the run, of the model that it starts from, or the frequent words of the training captions."""
     if prepared.base is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tellapart.distributed import ProcessGroup
     from tellapart.recipe import Recipe
     from tellapart.training.build import Parts
-    from tellapart.training.preparation import Prepared
+    from tellapart.training.preparation import Preparation
 
 Network = Literal["captioner", "retriever", "network"]
 
@@ -34,7 +34,7 @@ class Objective:
 
     description: str
     trains: Network
-    build: Callable[[Recipe, Prepared, Path, bool, torch.device, ProcessGroup], Parts]
+    build: Callable[[Recipe, Preparation, Path, bool, torch.device, ProcessGroup], Parts]
     metrics: tuple[str, ...] = ()
     network: str = ""
 

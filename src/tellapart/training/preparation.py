@@ -256,7 +256,7 @@ _SOME_WORDS = 10  # a vocabulary's size, to see whether a network can be built
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Preparation:
     """The data, sources and models that a run begins with."""
 
     streams: Sources  # none where only captions are learned from
@@ -267,7 +267,7 @@ class Prepared:
     base: models.Model | None = None  # what a run trains over, where that is frozen in part
 
 
-def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world: ProcessGroup = SINGLE) -> Prepared:
+def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world: ProcessGroup = SINGLE) -> Preparation:
     """Reads what the recipe names, and refuses what does not fit together.
 
     resume  the run may have a vocabulary of its own
@@ -287,7 +287,7 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
         _require_buildable(recipe, streams.feature_sizes)
         selections, problems = select(recipe, takes=streams.takes)
         new = entry.reads == "words" and not resume
-        return Prepared(streams, selections, problems, _vocabulary(recipe, selections) if new else None, load)
+        return Preparation(streams, selections, problems, _vocabulary(recipe, selections) if new else None, load)
     if recipe.lora.rank or recipe.captioner == VISION_LANGUAGE:
         base = models.load_trainable(recipe.init_from, device)
         streams = Sources({REGIONS: Encoded(base.encoder)}) if base.encoder else sources_of(recipe, device)
@@ -297,13 +297,13 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
             )
         selections, problems = select(recipe, takes=streams.takes)
         world.sequentially(partial(_require_retrievers, recipe, selections, load))
-        return Prepared(streams, selections, problems, base.tokenizer, load, base)
+        return Preparation(streams, selections, problems, base.tokenizer, load, base)
     streams = sources_of(recipe, device)
     if OBJECTIVES[recipe.objective.name].trains == "network":
         if recipe.objective.sentence_weight:
             world.sequentially(partial(text_retriever_of, recipe.objective.rewards, load))
         selections, problems = select(recipe, takes=streams.takes)
-        return Prepared(streams, selections, problems, None, load)
+        return Preparation(streams, selections, problems, None, load)
     _require_buildable(recipe, streams.feature_sizes)
     tokenizer = _begins_with(recipe, streams) if recipe.init_from else None
     selections, problems = select(recipe, takes=streams.takes)
@@ -314,7 +314,7 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
         tokenizer = language_models.tokenizer(str(language_model))
     if tokenizer is None and not resume:
         tokenizer = _vocabulary(recipe, selections)
-    return Prepared(streams, selections, problems, tokenizer, load)
+    return Preparation(streams, selections, problems, tokenizer, load)
 
 
 def require_installed(recipe: Recipe, made: Collection[str], loaded: set[tuple[object, ...]]) -> None:

@@ -25,7 +25,7 @@ from tellapart.distributed import ProcessGroup
 from tellapart.encoders import ENCODERS, Published, weights_file
 from tellapart.encoders.efficientnet_lite import STRIDE
 from tellapart.encoders.encoder import read_weights
-from tellapart.features.extracted import PHOTO_KEYS, Made, add_missing, encode_batches, safe_name
+from tellapart.features.extracted import PHOTO_KEYS, EncodedRows, add_missing, encode_batches, safe_name
 from tellapart.metrics.retrieval import average_precision, weighted_average_precision
 from tellapart.models.parts import carry
 from tellapart.objectives import StepInfo, StepResult
@@ -36,7 +36,7 @@ from tellapart.taggers.clip_tagger import ClipTagger
 from tellapart.taggers.tagger import SPECIALS, Tagger, TaggerConfig, cropped, sentence_loss, tagging_loss
 from tellapart.training.build import Parts, seed_everything
 from tellapart.training.objectives import OBJECTIVES
-from tellapart.training.preparation import Prepared, Selection, held_out, split, views, with_features
+from tellapart.training.preparation import Preparation, Selection, held_out, split, views, with_features
 
 _BATCH = 64
 ReadPhotos = Callable[
@@ -60,8 +60,8 @@ class PixelStore(Store):
     def add(self, examples: Sequence[Example], size: int) -> dict[str, str]:
         """Decode what is missing; why photos failed, by id."""
 
-        def make(batch: Sequence[photos.Photo]) -> Made:
-            return Made([torch.from_numpy(np.stack([photo.pixels for photo in batch]))])
+        def make(batch: Sequence[photos.Photo]) -> EncodedRows:
+            return EncodedRows([torch.from_numpy(np.stack([photo.pixels for photo in batch]))])
 
         extraction = partial(encode_batches, partial(photos.read, size=size), make)
         failed, _ = add_missing(self, examples, extraction, f"pixels of {self.folder.name}")
@@ -123,7 +123,7 @@ def mentions(captions: Sequence[Sequence[str]], tokenizer: WordTokenizer) -> NDA
 
 
 def tagger_parts(
-    recipe: Recipe, prepared: Prepared, out: Path, resume: bool, device: torch.device, world: ProcessGroup
+    recipe: Recipe, prepared: Preparation, out: Path, resume: bool, device: torch.device, world: ProcessGroup
 ) -> Parts:
     settings, name = dict(recipe.model), OBJECTIVES[recipe.objective.name].network
     if name == "clip_tagger":
@@ -185,7 +185,7 @@ _Read = tuple[tuple[list[Example], list[Example]], tuple[ReadPhotos, ReadPhotos]
 # of training and validation: examples, readers of photos; then R, and the problems
 
 
-def _regions(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> _Read:
+def _regions(recipe: Recipe, prepared: Preparation, world: ProcessGroup) -> _Read:
     """Stored features."""
     if list(prepared.streams) != [REGIONS]:
         raise UserError("inputs: a tagger takes the stream regions alone.")
@@ -207,7 +207,7 @@ def _regions(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> _Read:
     return (training.examples, judged_by.examples), (of(training), of(judged_by)), most, failed
 
 
-def _pixels(recipe: Recipe, prepared: Prepared, world: ProcessGroup) -> _Read:
+def _pixels(recipe: Recipe, prepared: Preparation, world: ProcessGroup) -> _Read:
     """Photos themselves, from which a part is cut whenever they are learned from."""
     _tunable(recipe)
     size, least = recipe.encoder.image_size, float(recipe.model.get("crop", TaggerConfig.crop))
