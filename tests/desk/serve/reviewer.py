@@ -29,6 +29,13 @@ class Reviewer:
     def type(self, text):
         self.page.call("Input.insertText", text=text)
 
+    def edit(self, text):
+        """In the place of the caption; not saved."""
+        self.key("e")
+        self.until("document.activeElement.id === 'caption'")
+        self.page.run("document.querySelector('#caption').select()")
+        self.type(text)
+
     def until(self, condition):
         self.page.run(until(condition))
 

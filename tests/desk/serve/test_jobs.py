@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,7 @@ def test_only_the_last_jobs_of_a_kind_are_kept():
 class Stub:
     """A captioner that looks at the folder of temporary files meanwhile."""
 
-    folder, model, found = None, "stub", {}
+    folder, model, photos = None, "stub", {}
 
     def __init__(self, folder):
         self.temporary = folder
@@ -103,14 +104,9 @@ def test_ctrl_c_while_it_captions_is_clean_and_the_next_start_goes_on(small_mode
     command = [sys.executable, "-m", "tellapart", "serve", folder, "--model", small_model, "--port", "0"]
     environment = os.environ | {"PYTHONUNBUFFERED": "1", "TELLAPART_CACHE": str(tmp_path / "cache")}
     for wait in (0.0, 0.7):
-        with subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        ) as process:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment}
+        by_default = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        with subprocess.Popen(command, **pipes, preexec_fn=by_default) as process:
             address = process.stdout.readline().strip()
             wait_for(lambda address=address: ask(address, "/api/jobs/1")[1]["total"])
             time.sleep(wait)

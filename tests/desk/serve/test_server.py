@@ -17,9 +17,8 @@ from tellapart.desk.serve.database import NAME, Photos
 
 
 def decide(address, photo, review, **more):
-    return ask(
-        address, f"/api/photos/{photo['id']}", {"version": photo["version"], "review": review, **more}, method="PATCH"
-    )
+    body = {"version": photo["version"], "review": review, **more}
+    return ask(address, f"/api/photos/{photo['id']}", body, method="PATCH")
 
 
 def test_the_api(serve, captioned, photo_folder, database_url, tmp_path):
@@ -152,14 +151,10 @@ def sixty_photos(tmp_path):
     for number in range(60):
         pixels = draw.integers(0, 256, (3, 4, 3), dtype=np.uint8)
         photo = Image.fromarray(pixels).resize((64, 48), Image.Resampling.NEAREST)
-        photo.save(folder / f"{number:02}.jpg", exif=_located(photo))
+        exif = photo.getexif()
+        exif[0x013B] = "SECRET PERSON"
+        photo.save(folder / f"{number:02}.jpg", exif=exif)
     return folder
-
-
-def _located(photo):
-    exif = photo.getexif()
-    exif[0x013B] = "SECRET PERSON"
-    return exif
 
 
 @pytest.mark.slow
@@ -173,10 +168,7 @@ def test_sixty_photos_from_captions_to_sidecars_in_a_browser(serve, sixty_photos
         person.until("[...document.querySelectorAll('.picture img')].every((one) => one.naturalWidth === 64)")
         person.screenshot("review")
 
-        person.key("e")
-        person.until("document.activeElement.id === 'caption'")
-        page.run("document.querySelector('#caption').select()")
-        person.type("our holiday bus")
+        person.edit("our holiday bus")
         person.key("Enter", modifiers=2, windowsVirtualKeyCode=13)
         person.until("document.querySelector('#name').textContent === '01.jpg'")
         page.point("#reject", click=True)
@@ -193,11 +185,9 @@ def test_sixty_photos_from_captions_to_sidecars_in_a_browser(serve, sixty_photos
                 person.until(f"document.querySelector('#name').textContent === '{number + 1:02}.jpg'")
         person.until("document.querySelector('#filter').textContent.includes('Not reviewed (0)')")
         person.until("document.querySelector('#photos [aria-current=true]')")
-        in_sight = [
-            page.run(f"(({{top, bottom}}) => [top, bottom])(document.querySelector('{one}').getBoundingClientRect())")
-            for one in ("#list", "#photos [aria-current=true]")
-        ]
-        (top, bottom), (card_top, card_bottom) = in_sight
+        ends = "(({{top, bottom}}) => [top, bottom])(document.querySelector('{}').getBoundingClientRect())"
+        top, bottom = page.run(ends.format("#list"))
+        card_top, card_bottom = page.run(ends.format("#photos [aria-current=true]"))
         assert top - 1 <= card_top < card_bottom <= bottom + 1  # the last photo, in the list
 
         person.key("/", code="Slash")
@@ -235,9 +225,8 @@ def test_sixty_photos_from_captions_to_sidecars_in_a_browser(serve, sixty_photos
             page.open(Address(address), width=390, height=844, dark=dark)
             person.until("document.querySelector('#caption')")
             assert page.run("document.documentElement.scrollWidth <= innerWidth")  # nothing beside the screen
-            assert page.run(
-                "[...document.querySelectorAll('button, a, select')].every((one) => one.textContent.trim())"
-            )
+            tools = "[...document.querySelectorAll('button, a, select')]"
+            assert page.run(f"{tools}.every((one) => one.textContent.trim())")
             person.screenshot(f"phone-{'dark' if dark else 'light'}")
         assert page.inaccessible() == []
         page.open(Address(f"{address}docs"))
