@@ -48,59 +48,51 @@ def parser() -> Parser:
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
     out: Path = request.out
-    _make(out)  # before the work, so that a folder that cannot be does not cost it
-
-    from tellapart import album, journals, retrievers
-    from tellapart.evaluation import models as rows
-    from tellapart.evaluation import report, table
-    from tellapart.evaluation.captions import Captioners
-    from tellapart.evaluation.evaluate import grid_of, text_reader, trained
-    from tellapart.models.retrievers import load
-
-    began = time.monotonic()
-    with journals.held(out, "another demo writes here; wait, or name another folder."):
-        (split,) = rows.splits([str(album.HERE / "album.json")], "test")
-        listening = [load(name) for name in retrievers.EMBEDDED]
-        reader, left_out = text_reader(listening, "auto")
-        captioners = Captioners(out / "captions", "auto", None, [])
-        tuned = [str(_tune(split.photos, out))] if request.train else []
-        models = rows.models([*(name for name in album.EMBEDDED if name != album.CLIPS), *tuned])
-        grid, problems = grid_of(split, models, captioners, listening, reader, against=models[0].name, metrics=_METRICS)
-        if grid is None:  # which no photo of an album that is whole can be the reason of
-            raise UserError(f"{album.HERE}: the album could not be captioned; install tellapart again.")
-        grid.skipped.update(left_out)
-        _show(grid, _rerank(captioners.load(models[-1]), grid.split.photos))
-        differences, width = grid.differences(), shutil.get_terminal_size((100, 24)).columns
-        columns = table.main_columns(grid)
-        print(f"\n{table.table(grid, differences, columns=columns, width=width)}\n")
-        sentences = [*table.in_short(grid, columns), *table.which_to_believe(grid, columns)]
-        print(table.in_lines([*sentences, "", *table.notes(grid, columns)], columns, width=width))
-        for why in left_out.values():
-            print(f"TT is left out: {why}")
-        report.write(
-            [grid],
-            [differences],
-            out / "report.html",
-            captioners.word_regions,
-            title="The album, told apart",
-            subtitle=_SUBTITLE.format(photos=len(grid.split.photos)),
-            footer=credit(grid.split.photos),
-            examples=len(grid.split.photos),
-            first=_FIRST,
-            trained=trained(models),
-        )
-    print(f"\n{time.monotonic() - began:.0f} seconds")
-    print_row(str(out / "report.html"))
-    return print_problems(problems)
-
-
-def _make(out: Path) -> None:
-    try:
+    try:  # before the work, so that a folder that cannot be does not cost it
         out.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise UserError(f"--out {out}: this, or a folder above it, is a file; choose another folder.") from None
     except OSError as error:
         raise UserError(f"--out {out}: the folder cannot be made ({error.strerror}).") from None
+
+    from tellapart import album, journals, retrievers
+    from tellapart.evaluation import models as rows
+    from tellapart.evaluation import table
+    from tellapart.evaluation.captions import Captioners
+    from tellapart.evaluation.evaluate import Evaluation, grid_of, text_reader
+    from tellapart.models.retrievers import load
+
+    began = time.monotonic()
+    with journals.held(out, "another demo writes here; wait, or name another folder."):
+        (split,) = rows.splits([str(album.HERE / "album.json")], "test")
+        loaded = [load(name) for name in retrievers.EMBEDDED]
+        reader, left_out = text_reader(loaded, "auto")
+        captioners = Captioners(out / "captions", "auto", None, [])
+        tuned = [str(_tune(split.photos, out))] if request.train else []
+        models = rows.models([*(name for name in album.EMBEDDED if name != album.CLIPS), *tuned])
+        grid, problems = grid_of(split, models, captioners, loaded, reader, against=models[0].name, metrics=_METRICS)
+        if grid is None:  # which no photo of an album that is whole can be the reason of
+            raise UserError(f"{album.HERE}: the album could not be captioned; install tellapart again.")
+        grid.skipped.update(left_out)
+        _show(grid, _rerank(captioners.load(models[-1]), grid.split.photos))
+        result = Evaluation([grid], models, problems, captioners.word_regions)
+        columns, width = table.main_columns(grid), shutil.get_terminal_size((100, 24)).columns
+        print(f"\n{table.table(grid, result.differences[0], columns=columns, width=width)}\n")
+        sentences = [*table.in_short(grid, columns), *table.which_to_believe(grid, columns)]
+        print(table.in_lines([*sentences, "", *table.notes(grid, columns)], columns, width=width))
+        for why in left_out.values():
+            print(f"TT is left out: {why}")
+        result.write_report(
+            out,
+            title="The album, told apart",
+            subtitle=_SUBTITLE.format(photos=len(grid.split.photos)),
+            footer=credit(grid.split.photos),
+            examples=len(grid.split.photos),
+            first=_FIRST,
+        )
+    print(f"\n{time.monotonic() - began:.0f} seconds")
+    print_row(str(out / "report.html"))
+    return print_problems(problems)
 
 
 def _tune(photos: Sequence[Example], out: Path) -> Path:

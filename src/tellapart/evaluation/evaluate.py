@@ -78,21 +78,16 @@ class Evaluation:
             files.replace(out / ATTENTION / name, picture.png)
         self.write_report(out)
 
-    def write_report(self, folder: Path, *, title: str = "Evaluation", subtitle: str = "", first: int = 0) -> None:
-        """report.html alone.
-
-        first  photos stand before the tables, so many of them at first
-        """
+    def write_report(self, folder: Path, **options: Any) -> None:
+        """report.html alone.  The options are those of `report.write`: a title, photos before the tables ..."""
         report.write(
             self.grids,
             self.differences,
             folder / REPORT,
             self.word_regions,
-            title=title,
-            subtitle=subtitle,
-            first=first,
             trained=trained(self.models),
             attention=self.attention,
+            **options,
         )
 
     def __repr__(self) -> str:
