@@ -191,15 +191,15 @@ def train(recipe: Recipe, out: Path, resume: bool, world: ProcessGroup | None = 
     from tellapart.training.build import run
 
     try:
-        outcome = run(recipe, out, resume=resume, world=world or SINGLE)
+        trained = run(recipe, out, resume=resume, world=world or SINGLE)
     except KeyboardInterrupt:
         return _stopped()
-    for problem in outcome.problems:
+    for problem in trained.problems:
         print_message(problem)
-    print_row(f"{out}: {outcome.position.summary(outcome.recipe)}")
-    if fault := outcome.position.fault(recipe.validation.metric):
-        print_message(f"{out}: {fault}")
-    return 1 if outcome.problems or fault else 0
+    print_row(trained.summary)
+    if trained.fault:
+        print_message(f"{out}: {trained.fault}")
+    return 1 if trained.problems or trained.fault else 0
 
 
 def train_chain(stages: Chain, request: Request) -> int:

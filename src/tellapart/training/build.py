@@ -42,7 +42,7 @@ from tellapart.rewards.words import WordView
 from tellapart.taggers import TAGGERS
 from tellapart.training import run_folder
 from tellapart.training.checks import check
-from tellapart.training.loop import Position, Step, Validate, fit
+from tellapart.training.loop import Step, Validate, fit
 from tellapart.training.objectives import OBJECTIVES
 from tellapart.training.optimizer import MeanWeights, chance_of_own_words
 from tellapart.training.preparation import (
@@ -58,20 +58,13 @@ from tellapart.training.preparation import (
     vocabulary,
     with_features,
 )
-from tellapart.training.run_folder import Stateful
+from tellapart.training.run_folder import Stateful, TrainedRun
 from tellapart.training.validation import Judge, Watch, validate, validate_retriever
 
 PolicyStep = TypeVar("PolicyStep", bound=PolicyGradient)
 
 
-@dataclass
-class Outcome:
-    position: Position
-    recipe: Recipe  # with the number type that "auto" came to
-    problems: list[str] = field(default_factory=list)  # photos and captions that could not be used
-
-
-def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup = SINGLE) -> Outcome:
+def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup = SINGLE) -> TrainedRun:
     """Train as the recipe says, into the folder `out`: alone, or as one of the processes of a world."""
     with ExitStack() as stack:
         with world.together():
@@ -113,7 +106,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
             mean=parts.mean,
             world=world,
         )
-    return Outcome(position, recipe, parts.problems)
+    return TrainedRun(out, recipe, position, parts.problems)
 
 
 @dataclass

@@ -529,11 +529,9 @@ def _work(queue: Queue, at_once: int) -> None:
 
 
 def _train(recipe: Recipe, out: Path, resume: bool) -> tuple[str, list[str], str]:
-    """A run: what is to be printed of it, what could not be used, and what is wrong with its model."""
-    outcome = build.run(recipe, out, resume=resume)
-    position = outcome.position
-    fault = position.fault(recipe.validation.metric)
-    return f"{out}: {position.summary(outcome.recipe)}", outcome.problems, fault
+    """A run: a line about it, what could not be used, and a sentence about a fault of its model."""
+    run = build.run(recipe, out, resume=resume)
+    return run.summary, run.problems, run.fault
 
 
 @contextmanager

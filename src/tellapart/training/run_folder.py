@@ -12,11 +12,12 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from safetensors.torch import save as save_tensors
@@ -26,9 +27,14 @@ from capscore import files
 from capscore.errors import UserError
 from tellapart import journals, models, numerics, recipe_files
 from tellapart.distributed import SINGLE, ProcessGroup
+from tellapart.html import escaped
 from tellapart.models import own_weights, put_weights, read_tensors
 from tellapart.recipe import Recipe
 from tellapart.recipe_files import flat, plain
+
+if TYPE_CHECKING:
+    from tellapart.captioning.captioner import PhotoCaptioner
+    from tellapart.training.loop import Position
 
 _LENGTHS = ("epochs", "max_steps", "max_minutes")  # what a resumed run may have more of
 _WRITTEN = ("recipe.yaml", "config.json", "vocabulary.json", "log.jsonl")  # before the first checkpoint
@@ -293,3 +299,72 @@ def curves(file: Path) -> tuple[Curves, Curves, int]:
     if step < 0:
         raise UserError(f"{file} has no line yet: there is nothing to compare.")
     return dict(validations), dict(training), step
+
+
+# Runs that have ended
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A run that has ended.  A notebook shows the table of its validations.
+
+    folder    what other calls and commands take as a model
+    recipe    the whole recipe that it was trained by
+    position  how far it came, why it ended, and which validation was the best
+    problems  a sentence for each photo or caption that could not be used
+    fault     a sentence if it never got better than its start, or its captions collapsed; the command exits with 1
+    """
+
+    folder: Path
+    recipe: Recipe
+    position: Position
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def summary(self) -> str:
+        return f"{self.folder}: {self.position.summary(self.recipe)}"
+
+    @property
+    def fault(self) -> str:
+        """See the class; mostly empty."""
+        return self.position.fault(self.recipe.validation.metric)
+
+    @property
+    def validations(self) -> dict[int, dict[str, float]]:
+        """{step: {metric: value}}, as the run's log has them; all are fractions but loss and length."""
+        rows: dict[int, dict[str, float]] = {}
+        measured, _, _ = curves(self.folder / "log.jsonl")
+        for name, curve in measured.items():
+            for step, value in curve:
+                rows.setdefault(step, {})[name] = value
+        return dict(sorted(rows.items()))
+
+    def captioner(self, *, device: str = "auto") -> PhotoCaptioner:
+        """With the weights of the best validation, and the recipe's detector if it has one.
+
+        device   cpu, cuda ...; "auto": a GPU if there is one
+        """
+        from tellapart.captioning.captioner import load
+
+        return load(self.folder, device=device, detector=self.recipe.detector or None)
+
+    def __repr__(self) -> str:
+        return f"<TrainedRun {self.summary}>"
+
+    def _repr_html_(self) -> str:
+        rows = self.validations
+        names = list(dict.fromkeys(name for row in rows.values() for name in row))
+        head = "".join(f'<th scope="col">{escaped(name)}</th>' for name in names)
+        body = "".join(_row(step, [row.get(name) for name in names], step == self._best) for step, row in rows.items())
+        table = f"<table>\n<thead><tr><th>step</th>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
+        fault = f"<p>{escaped(self.fault)}</p>\n" if self.fault else ""
+        return f"<p>{escaped(self.summary)}</p>\n{fault}{table}\n"
+
+    @property
+    def _best(self) -> int | None:
+        return None if self.position.best is None else self.position.best_step
+
+
+def _row(step: int, values: Sequence[float | None], best: bool) -> str:
+    cells = [str(step), *("" if value is None else f"{value:.4g}" for value in values)]
+    return "<tr>" + "".join(f"<td><b>{cell}</b></td>" if best else f"<td>{cell}</td>" for cell in cells) + "</tr>\n"

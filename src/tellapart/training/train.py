@@ -1,87 +1,20 @@
-"""`tellapart.train`: run a recipe from Python, and what it gives back."""
+"""`tellapart.train`: run a recipe from Python."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from capscore.errors import UserError
 from tellapart import recipe_files
-from tellapart.captioning.captioner import PhotoCaptioner, load
-from tellapart.html import escaped
 from tellapart.recipe import Recipe
 from tellapart.recipe_files import flat
-from tellapart.training import build, run_folder
-from tellapart.training.loop import Position
+from tellapart.training import build
+from tellapart.training.run_folder import TrainedRun
 
 Name = str | os.PathLike[str]
-
-
-@dataclass(frozen=True)
-class TrainedRun:
-    """A run that has ended.  A notebook shows the table of its validations.
-
-    folder    what other calls and commands take as a model
-    recipe    the whole recipe that it was trained by
-    position  how far it came, why it ended, and which validation was the best
-    problems  a sentence for each photo or caption that could not be used
-    fault     a sentence if it never got better than its start, or its captions collapsed; the command exits with 1
-    """
-
-    folder: Path
-    recipe: Recipe
-    position: Position
-    problems: list[str] = field(default_factory=list)
-
-    @property
-    def summary(self) -> str:
-        return f"{self.folder}: {self.position.summary(self.recipe)}"
-
-    @property
-    def fault(self) -> str:
-        """See the class; mostly empty."""
-        return self.position.fault(self.recipe.validation.metric)
-
-    @property
-    def validations(self) -> dict[int, dict[str, float]]:
-        """{step: {metric: value}}, as the run's log has them; all are fractions but loss and length."""
-        rows: dict[int, dict[str, float]] = {}
-        measured, _, _ = run_folder.curves(self.folder / "log.jsonl")
-        for name, curve in measured.items():
-            for step, value in curve:
-                rows.setdefault(step, {})[name] = value
-        return dict(sorted(rows.items()))
-
-    def captioner(self, *, device: str = "auto") -> PhotoCaptioner:
-        """With the weights of the best validation, and the recipe's detector if it has one.
-
-        device   cpu, cuda ...; "auto": a GPU if there is one
-        """
-        return load(self.folder, device=device, detector=self.recipe.detector or None)
-
-    def __repr__(self) -> str:
-        return f"<TrainedRun {self.summary}>"
-
-    def _repr_html_(self) -> str:
-        rows = self.validations
-        names = list(dict.fromkeys(name for row in rows.values() for name in row))
-        head = "".join(f'<th scope="col">{escaped(name)}</th>' for name in names)
-        body = "".join(_row(step, [row.get(name) for name in names], step == self._best) for step, row in rows.items())
-        table = f"<table>\n<thead><tr><th>step</th>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
-        fault = f"<p>{escaped(self.fault)}</p>\n" if self.fault else ""
-        return f"<p>{escaped(self.summary)}</p>\n{fault}{table}\n"
-
-    @property
-    def _best(self) -> int | None:
-        return None if self.position.best is None else self.position.best_step
-
-
-def _row(step: int, values: Sequence[float | None], best: bool) -> str:
-    cells = [str(step), *("" if value is None else f"{value:.4g}" for value in values)]
-    return "<tr>" + "".join(f"<td><b>{cell}</b></td>" if best else f"<td>{cell}</td>" for cell in cells) + "</tr>\n"
 
 
 def train(
@@ -112,8 +45,7 @@ def train(
     if data is not None:
         data_files = [data] if isinstance(data, str | os.PathLike) else list(data)
         resolved = recipe_files.with_value(resolved, "data.files", [os.fspath(file) for file in data_files])
-    outcome = build.run(resolved, Path(out), resume=resume)
-    return TrainedRun(Path(out), outcome.recipe, outcome.position, outcome.problems)
+    return build.run(resolved, Path(out), resume=resume)
 
 
 def _content(recipe: Name | Mapping[str, Any]) -> dict[str, Any]:
