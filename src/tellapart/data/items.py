@@ -25,7 +25,7 @@ KIND_OF: dict[str, Kind] = {"images": "photos", "videos": "clips"}  # by the key
 
 
 @dataclass(frozen=True)
-class Opened:
+class ItemSet:
     """The items at a path."""
 
     kind: Kind
@@ -35,7 +35,7 @@ class Opened:
     is_data_file: bool = False
 
 
-def open_path(path: str | Path, *, takes: Collection[Kind] = ITEMS, split: str | None = None) -> Opened:
+def open_path(path: str | Path, *, takes: Collection[Kind] = ITEMS, split: str | None = None) -> ItemSet:
     """A photo or clip, a folder of them, or a data file.
 
     takes  the kinds of items that the command can use
@@ -48,18 +48,18 @@ def open_path(path: str | Path, *, takes: Collection[Kind] = ITEMS, split: str |
         dataset = folder.read(place)
         kind = _taken(path, dataset, takes)
         named = [replace(example, file=Path(path, str(example.id))) for example in dataset.examples]
-        return Opened(kind, dataset.name, _part(path, named, split), dataset.problems)
+        return ItemSet(kind, dataset.name, _part(path, named, split), dataset.problems)
     if is_data_file(path):
         dataset = examples.read(place)
         kind = _taken(path, dataset, takes)
-        return Opened(
+        return ItemSet(
             kind,
             dataset.name,
             _part(path, dataset.examples, split, dataset.problems),
             dataset.problems,
             is_data_file=True,
         )
-    return Opened("photos", "", [Example(str(path), place, "test")])  # "test", as in a folder
+    return ItemSet("photos", "", [Example(str(path), place, "test")])  # "test", as in a folder
 
 
 def _taken(path: str | Path, dataset: DataSet, takes: Collection[Kind]) -> Kind:
@@ -76,9 +76,9 @@ def is_data_file(path: str | Path) -> bool:
 
 def open_all(
     paths: Iterable[str | Path], *, takes: Collection[Kind] = ITEMS, split: str | None = None
-) -> tuple[list[Opened], list[str]]:
+) -> tuple[list[ItemSet], list[str]]:
     """The items at several paths, and a sentence for each problem; one that has nothing stops no other."""
-    opened, problems = list[Opened](), list[str]()
+    opened, problems = list[ItemSet](), list[str]()
     for path in paths:
         try:
             opened.append(open_path(path, takes=takes, split=split))

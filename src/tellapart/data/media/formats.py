@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from PIL import Image, UnidentifiedImageError, _imaging
 
@@ -37,25 +36,24 @@ PHOTO_SUFFIXES = _OPENED | RAW_SUFFIXES | _NOT_OPENED  # what a folder is search
 _HEIF_BRANDS = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"}
 
 
-class Opened(NamedTuple):
-    image: Image.Image  # its header has been read and its pixels have not
-    orientation: int | None = None  # EXIF, where the picture itself does not say it
+def open_image(data: bytes, file: object) -> tuple[Image.Image, int | None]:
+    """A picture in a file's bytes, and its EXIF orientation where the picture itself does not say it.
 
-
-def open_image(data: bytes, file: object) -> Opened:
-    """A picture in a file's bytes.  Raises BadPhoto for what is none, and nearly anything for what is damaged."""
+    Its header has been read, its pixels have not.  Raises BadPhoto for what is none, and nearly anything for what is
+    damaged.
+    """
     suffix = Path(str(file)).suffix.lower()
     if is_raw(data) or (suffix in RAW_SUFFIXES and data[:4] in (b"II*\0", b"MM\0*")):
-        inside = preview(data)
-        if inside is None:
+        jpeg, orientation = _preview(data)
+        if not jpeg:
             raise BadPhoto(file, "is a RAW photo without a JPEG inside, which is what we read of one")
-        return Opened(Image.open(io.BytesIO(inside.jpeg), formats=("JPEG",)), inside.orientation)
+        return Image.open(io.BytesIO(jpeg), formats=("JPEG",)), orientation
     if data[4:8] == b"ftyp" and data[8:12] in _HEIF_BRANDS and b"avif" not in data[8:64]:
-        return Opened(_open_heif(data, file))
+        return _open_heif(data, file), None
     if _cannot_be_whole(data):
         raise ValueError("it has too few pixels")
     try:
-        return Opened(Image.open(io.BytesIO(data), formats=FORMATS))
+        return Image.open(io.BytesIO(data), formats=FORMATS), None
     except UnidentifiedImageError:
         raise BadPhoto(file, _why_not(suffix)) from None
 
@@ -245,12 +243,6 @@ _NO_FRAMES = {0xC4, 0xC8, 0xCC}  # tables, in the same range
 Directory = dict[int, list[int]]
 
 
-@dataclass(frozen=True)
-class Preview:
-    jpeg: bytes
-    orientation: int  # EXIF, of the whole RAW photo
-
-
 def is_raw(data: bytes) -> bool:
     """True where the file says itself that it is one: as a TIFF, only its thumbnail could be read."""
     if data[:4] not in _ORDERS:
@@ -261,8 +253,8 @@ def is_raw(data: bytes) -> bool:
     return any(_DNG_VERSION in tags or _SENSOR & set(tags.get(_PHOTOMETRIC, ())) for tags in directories)
 
 
-def preview(data: bytes) -> Preview | None:
-    """The largest JPEG in a RAW photo; None where there is none."""
+def _preview(data: bytes) -> tuple[bytes, int]:
+    """The largest JPEG in a RAW photo, empty where there is none, and the EXIF orientation of the whole."""
     best, most, orientation = (0, 0), 0, 1
     for number, tags in enumerate(_directories(data)):
         if number == 0:
@@ -271,7 +263,7 @@ def preview(data: bytes) -> Preview | None:
             end = min(place + size, len(data))
             if (pixels := _pixels(data, place, end)) > most:
                 best, most = (place, end), pixels
-    return Preview(data[slice(*best)], orientation) if most else None
+    return data[slice(*best)], orientation
 
 
 def _places(tags: Directory) -> Iterator[tuple[int, int]]:
