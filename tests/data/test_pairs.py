@@ -27,7 +27,7 @@ class Lengths:
     def __init__(self, captions):
         self.lengths = torch.tensor([[len(caption)] for caption in captions])
 
-    def __getitem__(self, captions):
+    def __call__(self, captions):
         return self.lengths[torch.as_tensor(captions)]
 
 

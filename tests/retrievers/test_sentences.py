@@ -93,7 +93,7 @@ def test_what_is_prepared_is_what_is_read(encoder, tmp_path):
     reader = SentenceReader(encoder)
     captions = ["a dog", "a red bus", "a cat"]
     prepared = reader.prepare(captions, 1, tmp_path)  # whole sentences, whatever the limit
-    torch.testing.assert_close(prepared[[2, 0]], reader.read(["a cat", "a dog"]), atol=2**-11, rtol=0)
+    torch.testing.assert_close(prepared([2, 0]), reader.read(["a cat", "a dog"]), atol=2**-11, rtol=0)
 
 
 def test_minilm_knows_photos_by_their_references():

@@ -265,10 +265,7 @@ class Given:
         self.vectors = torch.nn.functional.normalize(torch.as_tensor(vectors).float(), dim=1)
 
     def __call__(self, captions):
-        return self
-
-    def __getitem__(self, captions):
-        return self.vectors[torch.as_tensor(captions)]
+        return lambda numbers: self.vectors[torch.as_tensor(numbers)]
 
     def embed_captions(self, captions):
         return captions

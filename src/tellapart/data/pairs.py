@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,12 +13,8 @@ from torch import Tensor
 from tellapart.data.examples import Example
 from tellapart.data.store import Stores
 
-
-class ReadCaptions(Protocol):
-    """Captions that are read once and taken many times."""
-
-    def __getitem__(self, captions: Sequence[int]) -> Tensor:
-        """Those captions, by their numbers, as the network takes them."""
+# Captions that are read once and taken many times: their numbers -> those captions as the network takes them
+ReadCaptions = Callable[[Sequence[int]], Tensor]
 
 
 @dataclass
@@ -51,7 +46,7 @@ class Pairs:
         return len(self.examples)
 
     def read(self, captions: Sequence[int]) -> Tensor:
-        return self._prepared[captions]
+        return self._prepared(captions)
 
     def batch(
         self,

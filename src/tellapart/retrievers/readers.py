@@ -53,7 +53,8 @@ class WordReader:
         return self._padded(list(map(self._ids, captions)))
 
     def prepare(self, captions: Sequence[str], max_words: int, cache: Path) -> ReadCaptions:
-        return _PreparedWords(self, [self._ids(caption, max_words) for caption in captions])
+        ids = [self._ids(caption, max_words) for caption in captions]
+        return lambda numbers: self._padded([ids[number] for number in numbers])
 
     def read_tokens(self, tokens: Tensor, words: Tokenizer) -> Tensor:
         if not isinstance(words, WordTokenizer):  # parts of words have no ids here: they are read as text
@@ -87,14 +88,6 @@ class WordReader:
         return tokens if tokens.shape[1] else torch.full((len(captions), 1), self.tokenizer.pad)
 
 
-class _PreparedWords:
-    def __init__(self, reader: WordReader, ids: list[list[int]]):
-        self._reader, self._ids = reader, ids
-
-    def __getitem__(self, captions: Sequence[int]) -> Tensor:
-        return self._reader._padded([self._ids[caption] for caption in captions])
-
-
 def _translate(theirs: WordTokenizer, ours: WordTokenizer) -> Tensor:
     """Word by word; a word that we do not have is unknown to us."""
     their_words = theirs.words[len(theirs.specials) :]
@@ -122,15 +115,8 @@ class SentenceReader:
         """It reads text, not words."""
 
     def prepare(self, captions: Sequence[str], max_words: int, cache: Path) -> ReadCaptions:
-        return _PreparedVectors(self.encoder.embed_and_keep(captions, cache))  # read whole: nothing grows with length
-
-
-class _PreparedVectors:
-    def __init__(self, vectors: Tensor):
-        self._vectors = vectors
-
-    def __getitem__(self, captions: Sequence[int]) -> Tensor:
-        return self._vectors[torch.as_tensor(captions)]
+        vectors = self.encoder.embed_and_keep(captions, cache)  # read whole: nothing grows with length
+        return lambda numbers: vectors[torch.as_tensor(numbers)]
 
 
 INSTALL = "pip install 'tellapart[sentences]'"
