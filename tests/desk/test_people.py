@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import struct
 import subprocess
 import zlib
 from pathlib import Path
@@ -230,6 +231,11 @@ def test_what_a_camera_writes_into_every_photo_is_no_persons_text(tellapart, fol
 def test_what_only_looks_like_it_is_a_persons_text(folder, text):
     with_description(folder / "a.jpg", text.encode())
     assert in_file.read((folder / "a.jpg").read_bytes(), "a.jpg").texts == [("the EXIF description", text)]
+
+
+def test_a_resource_that_is_cut_off_says_nothing():
+    entry = struct.pack("<HHHLL", 1, 34377, 7, 6, 26)  # Photoshop's resources, at the end of a TIFF
+    assert in_file.read(b"II*\0\x08\0\0\0" + entry + b"\0" * 4 + b"8BIM\x04\x04", "a.tif").texts == []
 
 
 def test_language_and_translated_keyword_of_a_png_text_stay(tellapart, folder):

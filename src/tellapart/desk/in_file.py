@@ -238,7 +238,7 @@ def _read_resources(data: bytes, result: FileTexts) -> None:
         _read_iptc(data, result)
         return
     place = 0
-    while data[place : place + 4] == b"8BIM":
+    while data[place : place + 4] == b"8BIM" and place + 6 < len(data):
         number = int.from_bytes(data[place + 4 : place + 6], "big")
         place += 6 + (data[place + 6] + 2) // 2 * 2  # its name, to an even length
         size = int.from_bytes(data[place : place + 4], "big")
