@@ -260,10 +260,8 @@ def _noise(source: StreamSource) -> StoredFeatures:
 class Noise:
     """Features of the right size that mean nothing: the time of a step does not depend on what photos show."""
 
-    identity = {"name": "noise"}
-
     def __init__(self, shape: tuple[int, int], pooled: int):
-        self.shape, self._pooled = shape, pooled
+        self.shape, self._pooled, self.identity = shape, pooled, {"name": "noise"}
         self._rows: dict[int | str, int] = {}
 
     def __contains__(self, example: Example) -> bool:
