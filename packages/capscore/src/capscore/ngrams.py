@@ -374,30 +374,18 @@ def _longest(lengths: Longs, begin: int, end: int) -> int:
     return longest
 
 
-class Bag(NamedTuple):
-    """The distinct n-grams of one sentence: edges[n - 1] : edges[n] are those of order n."""
-
-    parents: Longs  # entry of its first tokens
-    lasts: Longs  # last token
-    times: Longs  # how often the sentence has it
-    ids: Longs  # number in the references' table, or UNKNOWN
-    edges: Longs
-    keys: Longs  # the rest is scratch: `_fill` tells n-grams apart by exact keys, `_index` finds entries by numbers
-    at: Longs
-    numbers: Ints
-    entries: Ints
+# A *bag* is the distinct n-grams of one sentence; edges[n - 1] : edges[n] are those of order n.  Its rows: the entry of
+# the first tokens, the last token, how often the sentence has it, and its number in the references' table, or UNKNOWN.
+# Arrays go to the functions one by one: a tuple of many costs more per call than a short sentence takes.
+_PARENT, _LAST, _TIMES, _ID = range(4)
 
 
 @compiled
-def _bag(longest: int) -> Bag:
-    """Room for the bag of a sentence of at most so many tokens."""
-    most = ORDERS * longest
-    places = _SPACE * _size(most)
-    return Bag(
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
+def _scratch(longest: int) -> tuple[Longs, Longs, Longs, Longs, Ints, Ints]:
+    """Room for the bag of a sentence of at most so many tokens, its edges, and what `_fill` and `_index` work with."""
+    places = _SPACE * _size(ORDERS * longest)
+    return (
+        np.empty((4, ORDERS * longest), np.int64),
         np.zeros(ORDERS + 1, np.int64),
         _table(_size(longest)),
         np.empty(longest, np.int64),
@@ -407,13 +395,13 @@ def _bag(longest: int) -> Bag:
 
 
 @compiled
-def _fill(bag: Bag, tokens: Ints, start: int, length: int) -> None:
-    """Put a sentence into the bag: n-grams that the references lack are counted as well."""
-    keys, entries, size = bag.keys, 0, _size(length)
+def _fill(bag: Longs, edges: Longs, keys: Longs, at: Longs, tokens: Ints, start: int, length: int) -> None:
+    """Put a sentence into the bag, told apart by exact keys: n-grams that the references lack are counted as well."""
+    entries, size = 0, _size(length)
     for order in range(ORDERS):
         keys[:size, 0] = EMPTY
         for i in range(length - order):
-            parent = bag.at[i] if order else -1
+            parent = at[i] if order else -1
             token = tokens[start + i + order]
             key = _key(parent + 1, token)
             slot = _slot(key, size)
@@ -421,54 +409,55 @@ def _fill(bag: Bag, tokens: Ints, start: int, length: int) -> None:
                 slot = (slot + 1) & (size - 1)
             if keys[slot, 0] == EMPTY:
                 keys[slot, 0], keys[slot, 1] = key, entries
-                bag.parents[entries], bag.lasts[entries], bag.times[entries] = parent, token, 0
+                bag[_PARENT, entries], bag[_LAST, entries], bag[_TIMES, entries] = parent, token, 0
                 entries += 1
             entry = keys[slot, 1]
-            bag.times[entry] += 1
-            bag.at[i] = entry
-        bag.edges[order + 1] = entries
+            bag[_TIMES, entry] += 1
+            at[i] = entry
+        edges[order + 1] = entries
 
 
 @compiled
-def _look_up(slots: Longs, bag: Bag, order: int) -> None:
+def _look_up(slots: Longs, bag: Longs, edges: Longs, order: int) -> None:
     """Number the bag's n-grams of one order; those of the order below are numbered already."""
-    for entry in range(bag.edges[order], bag.edges[order + 1]):
-        parent = ROOT if bag.parents[entry] < 0 else bag.ids[bag.parents[entry]]
-        bag.ids[entry] = UNKNOWN
+    for entry in range(edges[order], edges[order + 1]):
+        parent = ROOT if bag[_PARENT, entry] < 0 else bag[_ID, bag[_PARENT, entry]]
+        bag[_ID, entry] = UNKNOWN
         if parent != UNKNOWN:
-            key = _key(parent, bag.lasts[entry])
+            key = _key(parent, bag[_LAST, entry])
             at = _slot(key, len(slots))
             while slots[at, 0] != key and slots[at, 0] != EMPTY:
                 at = (at + 1) & (len(slots) - 1)
-            bag.ids[entry] = slots[at, 1] if slots[at, 0] == key else UNKNOWN
+            bag[_ID, entry] = slots[at, 1] if slots[at, 0] == key else UNKNOWN
 
 
 @compiled
-def _index(slots: Longs, bag: Bag) -> int:
+def _index(slots: Longs, bag: Longs, edges: Longs, numbers: Ints, entries: Ints) -> int:
     """Number the entries of a bag, and write them where `_entry` finds them.  Returns how many places are in use.
 
     A number is its own hash: those of one photo mostly follow each other, and then no two of them want the same place.
     """
-    size = _SPACE * _size(bag.edges[ORDERS])
-    bag.numbers[:size] = EMPTY
+    size = _SPACE * _size(edges[ORDERS])
+    numbers[:size] = EMPTY
     for order in range(ORDERS):
-        _look_up(slots, bag, order)
-    for entry in range(bag.edges[ORDERS]):
-        if bag.ids[entry] != UNKNOWN:
-            place = bag.ids[entry] & (size - 1)
-            while bag.numbers[place] != EMPTY:
+        _look_up(slots, bag, edges, order)
+    for entry in range(edges[ORDERS]):
+        number = bag[_ID, entry]
+        if number != UNKNOWN:
+            place = number & (size - 1)
+            while numbers[place] != EMPTY:
                 place = (place + 1) & (size - 1)
-            bag.numbers[place], bag.entries[place] = bag.ids[entry], entry
+            numbers[place], entries[place] = number, entry
     return size
 
 
 @compiled
-def _entry(bag: Bag, number: int, size: int) -> int:
+def _entry(numbers: Ints, entries: Ints, number: int, size: int) -> int:
     """Where in the bag an n-gram of the references is, or UNKNOWN."""
     place = number & (size - 1)
-    while bag.numbers[place] != EMPTY:
-        if bag.numbers[place] == number:
-            return int(bag.entries[place])
+    while numbers[place] != EMPTY:
+        if numbers[place] == number:
+            return int(entries[place])
         place = (place + 1) & (size - 1)
     return UNKNOWN
 
@@ -494,37 +483,37 @@ def _build(references: Tokens, first: Longs, base_parents: Ints, base_tokens: In
         counts[numbered] = base_counts[g]
         numbered += 1
 
-    bag = _bag(_longest(lengths, 0, sentences))
+    bag, bag_edges, keys, at, _, _ = _scratch(_longest(lengths, 0, sentences))
     edges = np.zeros((sentences, ORDERS + 1), np.int64)
     ids, times = np.empty(positions, np.int32), np.empty(positions, np.int32)
     written = 0
     for photo in range(len(first) - 1):
         for s in range(first[photo], first[photo + 1]):
-            _fill(bag, tokens, starts[s], lengths[s])
-            entries = bag.edges[ORDERS]
+            _fill(bag, bag_edges, keys, at, tokens, starts[s], lengths[s])
+            entries = bag_edges[ORDERS]
             while numbered + entries > _room(slots):
                 larger = _table(2 * len(slots))
-                for at in range(len(slots)):
-                    if slots[at, 0] != EMPTY:
-                        _insert(larger, slots[at, 0], slots[at, 1])
+                for slot in range(len(slots)):
+                    if slots[slot, 0] != EMPTY:
+                        _insert(larger, slots[slot, 0], slots[slot, 1])
                 slots = larger
                 counts, last_photo = _longer(counts, _room(slots)), _longer(last_photo, _room(slots))
             for order in range(ORDERS):
-                _look_up(slots, bag, order)
-                for entry in range(bag.edges[order], bag.edges[order + 1]):
-                    number = bag.ids[entry]
+                _look_up(slots, bag, bag_edges, order)
+                for entry in range(bag_edges[order], bag_edges[order + 1]):
+                    number = bag[_ID, entry]
                     if number == UNKNOWN:
-                        parent = ROOT if bag.parents[entry] < 0 else bag.ids[bag.parents[entry]]
-                        number = bag.ids[entry] = numbered
+                        parent = ROOT if bag[_PARENT, entry] < 0 else bag[_ID, bag[_PARENT, entry]]
+                        number = bag[_ID, entry] = numbered
                         numbered += 1
-                        _insert(slots, _key(parent, bag.lasts[entry]), number)
+                        _insert(slots, _key(parent, bag[_LAST, entry]), number)
                     if count and last_photo[number] != photo + 1:  # one photo's references are one document
                         last_photo[number] = photo + 1
                         counts[number] += 1
                     ids[written + entry] = number
-                    times[written + entry] = bag.times[entry]
+                    times[written + entry] = bag[_TIMES, entry]
             for order in range(ORDERS + 1):
-                edges[s, order] = written + bag.edges[order]
+                edges[s, order] = written + bag_edges[order]
             written += entries
     return slots, counts[:numbered], edges, ids[:written], times[:written]
 
@@ -542,7 +531,7 @@ def _norms(edges: Longs, ids: Ints, times: Ints, weights: Floats) -> Floats:
 
 
 @compiled
-def _candidates(bag: Bag, size: int, ids: Ints, begin: int, end: int, places: Longs) -> int:
+def _candidates(numbers: Ints, size: int, ids: Ints, begin: int, end: int, places: Longs) -> int:
     """Where in ids[begin:end] n-grams are that the bag may have: all that it has, and few others.  Returns how many.
 
     Without a branch: a processor would guess wrongly at every other n-gram.
@@ -550,7 +539,7 @@ def _candidates(bag: Bag, size: int, ids: Ints, begin: int, end: int, places: Lo
     count = 0
     for reference in range(begin, end):
         places[count] = reference
-        count += bag.numbers[ids[reference] & (size - 1)] != EMPTY
+        count += numbers[ids[reference] & (size - 1)] != EMPTY
     return count
 
 
@@ -582,33 +571,34 @@ def _clipped(captions: Tokens, photos: Longs, begin: int, end: int, people: Coun
     tokens, starts, lengths = captions
     first, edges, ids, times = people.first, people.edges, people.ids, people.times
     longest = _longest(lengths, begin, end)
-    bag = _bag(longest)
+    bag, bag_edges, keys, at, numbers, entries = _scratch(longest)
+    counts = bag[_TIMES]
     most = np.empty(ORDERS * longest, np.int64)
     places = np.empty(_longest_bag(photos, begin, end, first, edges), np.int64)
     for i in range(begin, end):
-        _fill(bag, tokens, starts[i], lengths[i])
-        size = _index(people.slots, bag)
-        most[: bag.edges[ORDERS]] = 0
+        _fill(bag, bag_edges, keys, at, tokens, starts[i], lengths[i])
+        size = _index(people.slots, bag, bag_edges, numbers, entries)
+        most[: bag_edges[ORDERS]] = 0
         for s in range(first[photos[i]], first[photos[i] + 1]):
-            for k in range(_candidates(bag, size, ids, edges[s, 0], edges[s, ORDERS], places)):
+            for k in range(_candidates(numbers, size, ids, edges[s, 0], edges[s, ORDERS], places)):
                 reference = places[k]
-                entry = _entry(bag, ids[reference], size)
+                entry = _entry(numbers, entries, ids[reference], size)
                 if entry != UNKNOWN:
                     most[entry] = max(most[entry], times[reference])
         for order in range(ORDERS):
-            for entry in range(bag.edges[order], bag.edges[order + 1]):
-                matches[i, order] += min(bag.times[entry], most[entry])
+            for entry in range(bag_edges[order], bag_edges[order + 1]):
+                matches[i, order] += min(counts[entry], most[entry])
 
 
 @compiled
-def _weigh(bag: Bag, people: Counted, weights: Floats, norm: Floats) -> None:
+def _weigh(bag: Longs, edges: Longs, table: Floats, unknown: float, weights: Floats, norm: Floats) -> None:
     """Weights of a bag's n-grams, and for each order the length of its tf-idf vector."""
     for order in range(ORDERS):
         total = 0.0
-        for entry in range(bag.edges[order], bag.edges[order + 1]):
-            weight = people.unknown if bag.ids[entry] == UNKNOWN else people.weights[bag.ids[entry]]
+        for entry in range(edges[order], edges[order + 1]):
+            weight = unknown if bag[_ID, entry] == UNKNOWN else table[bag[_ID, entry]]
             weights[entry] = weight
-            total += (bag.times[entry] * weight) ** 2
+            total += (bag[_TIMES, entry] * weight) ** 2
         norm[order] = np.sqrt(total)
 
 
@@ -617,44 +607,46 @@ def _cosines(captions: Tokens, photos: Longs, begin: int, end: int, people: Coun
              similarities: Floats) -> None:  # fmt: skip
     tokens, starts, lengths = captions
     first, edges, ids, times = people.first, people.edges, people.ids, people.times
+    norms, reference_lengths = people.norms, people.lengths
     longest = _longest(lengths, begin, end)
-    bag = _bag(longest)
+    bag, bag_edges, keys, at, numbers, entries = _scratch(longest)
+    counts = bag[_TIMES]
     weights = np.empty(ORDERS * longest)
     norm, products = np.empty(ORDERS), np.empty(ORDERS)
     orders = np.empty(ORDERS * longest, np.int64)  # of the bag's entries, counted from 0
     places = np.empty(_longest_bag(photos, begin, end, first, edges), np.int64)
     for i in range(begin, end):
-        _fill(bag, tokens, starts[i], lengths[i])
-        size = _index(people.slots, bag)
-        _weigh(bag, people, weights, norm)
+        _fill(bag, bag_edges, keys, at, tokens, starts[i], lengths[i])
+        size = _index(people.slots, bag, bag_edges, numbers, entries)
+        _weigh(bag, bag_edges, people.weights, people.unknown, weights, norm)
         for order in range(ORDERS):
-            orders[bag.edges[order] : bag.edges[order + 1]] = order
+            orders[bag_edges[order] : bag_edges[order + 1]] = order
         sentences = first[photos[i] + 1] - first[photos[i]]
         total = 0.0
         for s in range(first[photos[i]], first[photos[i] + 1]):
             products[:] = 0.0
-            for k in range(_candidates(bag, size, ids, edges[s, 0], edges[s, ORDERS], places)):
+            for k in range(_candidates(numbers, size, ids, edges[s, 0], edges[s, ORDERS], places)):
                 reference = places[k]
-                entry = _entry(bag, ids[reference], size)
+                entry = _entry(numbers, entries, ids[reference], size)
                 if entry != UNKNOWN:
-                    counted = min(bag.times[entry], times[reference]) if clip else bag.times[entry]
+                    counted = min(counts[entry], times[reference]) if clip else counts[entry]
                     products[orders[entry]] += counted * times[reference] * weights[entry] ** 2
             cosine = 0.0
             for order in range(ORDERS):
                 if products[order] > 0:
-                    cosine += products[order] / (norm[order] * people.norms[s, order])
+                    cosine += products[order] / (norm[order] * norms[s, order])
             # the original counts two-word sequences, so that captions of one word and of none are equally long
-            difference = max(lengths[i] - 1, 0) - max(people.lengths[s] - 1, 0)
+            difference = max(lengths[i] - 1, 0) - max(reference_lengths[s] - 1, 0)
             total += cosine * np.exp(-(difference**2) / (2 * sigma**2))
         if sentences > 0:
             similarities[i] = total / (ORDERS * sentences)
 
 
 @compiled
-def _word(bag: Bag, token: int) -> int:
+def _word(lasts: Longs, words: int, token: int) -> int:
     """The entry of a word in the bag of its sentence.  A sentence has few: a table would take longer."""
-    for entry in range(bag.edges[1]):
-        if bag.lasts[entry] == token:
+    for entry in range(words):
+        if lasts[entry] == token:
             return entry
     return UNKNOWN
 
@@ -664,68 +656,68 @@ def _word_gains(captions: Tokens, photos: Longs, begin: int, end: int, people: C
                 normalised: bool, sigma: float, gains: Floats, word_weights: Floats) -> None:  # fmt: skip
     tokens, starts, lengths = captions
     first, edges, ids, times = people.first, people.edges, people.ids, people.times
+    norms, reference_lengths = people.norms, people.lengths
     longest = _longest(lengths, begin, end)
-    bag = _bag(longest)
+    bag, bag_edges, keys, at, numbers, entries = _scratch(longest)
+    counts, lasts = bag[_TIMES], bag[_LAST]
     weights = np.empty(ORDERS * longest)
     norm = np.empty(ORDERS)
     earned, of_words = np.empty(ORDERS * longest), np.empty(longest)  # by n-grams; by words through them
     members = np.empty(ORDERS, np.int64)
     for i in range(begin, end):
-        _fill(bag, tokens, starts[i], lengths[i])
-        size = _index(people.slots, bag)
-        _weigh(bag, people, weights, norm)
-        earned[: bag.edges[ORDERS]] = 0
+        _fill(bag, bag_edges, keys, at, tokens, starts[i], lengths[i])
+        size = _index(people.slots, bag, bag_edges, numbers, entries)
+        _weigh(bag, bag_edges, people.weights, people.unknown, weights, norm)
+        earned[: bag_edges[ORDERS]] = 0
         for s in range(first[photos[i]], first[photos[i] + 1]):
-            difference = max(lengths[i] - 1, 0) - max(people.lengths[s] - 1, 0)
+            difference = max(lengths[i] - 1, 0) - max(reference_lengths[s] - 1, 0)
             penalty = np.exp(-(difference**2) / (2 * sigma**2))
             for order in range(ORDERS):
-                positions, reference_positions = lengths[i] - order, people.lengths[s] - order
+                positions, reference_positions = lengths[i] - order, reference_lengths[s] - order
                 for reference in range(edges[s, order], edges[s, order + 1]):
-                    entry = _entry(bag, ids[reference], size)
+                    entry = _entry(numbers, entries, ids[reference], size)
                     if entry == UNKNOWN:
                         continue
                     share = positions if normalised else 1
-                    if bag.times[entry] * weights[entry] / share > threshold and weights[entry] > 0:
+                    if counts[entry] * weights[entry] / share > threshold and weights[entry] > 0:
                         # shares of either sentence are multiples of counts, and but for this factor the norms undo it
                         longer = positions / reference_positions if normalised else 1.0
-                        product = min(float(bag.times[entry]), times[reference] * longer) * times[reference]
-                        earned[entry] += (
-                            penalty * product * weights[entry] ** 2 / (norm[order] * people.norms[s, order])
-                        )
-        of_words[: bag.edges[1]] = 0
+                        product = min(float(counts[entry]), times[reference] * longer) * times[reference]
+                        earned[entry] += penalty * product * weights[entry] ** 2 / (norm[order] * norms[s, order])
+        of_words[: bag_edges[1]] = 0
         for order in range(ORDERS):
-            for entry in range(bag.edges[order], bag.edges[order + 1]):
+            for entry in range(bag_edges[order], bag_edges[order + 1]):
                 if earned[entry] == 0:
                     continue
                 step = entry
                 for place in range(order + 1):  # from its last word back to its first
-                    word = members[place] = _word(bag, bag.lasts[step])
+                    word = members[place] = _word(lasts, bag_edges[1], lasts[step])
                     again = False
                     for earlier in range(place):
                         again |= members[earlier] == word
                     if not again:
                         of_words[word] += earned[entry]
-                    step = bag.parents[step]
+                    step = bag[_PARENT, step]
         sentences = max(first[photos[i] + 1] - first[photos[i]], 1)
         for place in range(lengths[i]):
-            word = _word(bag, tokens[starts[i] + place])
+            word = _word(lasts, bag_edges[1], tokens[starts[i] + place])
             gains[i, place] = of_words[word] / sentences
-            word_weights[i, place] = bag.times[word] * weights[word] / (lengths[i] if normalised else 1)
+            word_weights[i, place] = counts[word] * weights[word] / (lengths[i] if normalised else 1)
 
 
 @compiled
 def _occurrences(captions: Tokens, photos: Longs, begin: int, end: int, people: Counted, most: Longs) -> None:
     tokens, starts, lengths = captions
     longest = _longest(lengths, begin, end)
-    bag = _bag(longest)
+    bag, bag_edges, _, _, _, _ = _scratch(longest)
     for i in range(begin, end):
-        bag.edges[1] = lengths[i]  # each word as an entry of its own, again where it is repeated
-        bag.parents[: lengths[i]] = -1
+        bag_edges[1] = lengths[i]  # each word as an entry of its own, again where it is repeated
+        bag[_PARENT, : lengths[i]] = -1
         for place in range(lengths[i]):
-            bag.lasts[place] = tokens[starts[i] + place]
-        _look_up(people.slots, bag, 0)
+            bag[_LAST, place] = tokens[starts[i] + place]
+        _look_up(people.slots, bag, bag_edges, 0)
         for s in range(people.first[photos[i]], people.first[photos[i] + 1]):
             for reference in range(people.edges[s, 0], people.edges[s, 1]):
                 for place in range(lengths[i]):
-                    if bag.ids[place] == people.ids[reference]:
+                    if bag[_ID, place] == people.ids[reference]:
                         most[i, place] = max(most[i, place], people.times[reference])

@@ -134,7 +134,7 @@ def _matches(pair: Pair, words: Words, paraphrases: Paraphrases) -> tuple[Ints, 
 def _find(pair: Pair, words: Words, paraphrases: Paraphrases, reach: int, rows: Ints) -> tuple[Ints, int]:
     """The matches at most `reach` words from the diagonal, stage by stage; too many of them end it early."""
     test, reference = pair.test, pair.reference
-    keys, stems, bits = words.keys, words.stems, words.bits
+    keys, stems, bits, sets, edges = words.keys, words.stems, words.bits, words.sets, words.edges
     count = 0
     same = len(test) == len(reference)
     for at in range(len(reference)):
@@ -152,7 +152,7 @@ def _find(pair: Pair, words: Words, paraphrases: Paraphrases, reach: int, rows: 
             elif not same:  # a caption matches itself word by word: nothing else is tried
                 if stems[other] == stems[word]:
                     way |= 2
-                if bits[other] & bits[word] and _share(words, other, word):
+                if bits[other] & bits[word] and _share(sets, edges, other, word):
                     way |= 4
             ways[other_start] = way
             every |= way
@@ -166,19 +166,20 @@ def _find(pair: Pair, words: Words, paraphrases: Paraphrases, reach: int, rows: 
             return rows, count
     if same:
         return rows, count
+    targets = paraphrases.paraphrases
     for backwards in range(2):  # a phrase of the reference and its paraphrase in the hypothesis, then the other way
         if backwards:
             from_spans, to_spans, table = pair.test_spans, pair.reference_spans, _span_table(pair.reference_spans)
         else:
             from_spans, to_spans, table = pair.reference_spans, pair.test_spans, pair.table
-        longest = to_spans.shape[1]
+        longest, slots, following = to_spans.shape[1], table.slots, table.following
         for start in range(len(from_spans)):
             for length in range(1, longest + 1):
                 if start + length > len(from_spans):
                     break
                 begin, end = _paraphrases_of(from_spans[start, length - 1], paraphrases)
                 for paraphrase in range(begin, end):
-                    span = table.slots[_slot(table.slots, to_spans, paraphrases.paraphrases[paraphrase])]
+                    span = slots[_slot(slots, to_spans, targets[paraphrase])]
                     while span != _NOTHING:
                         to_start, to_length = span // longest, span % longest + 1
                         if abs(to_start - start) <= reach:
@@ -187,7 +188,7 @@ def _find(pair: Pair, words: Words, paraphrases: Paraphrases, reach: int, rows: 
                             else:
                                 rows = _added(rows, count, start, length, to_start, to_length, 3)
                             count += 1
-                        span = table.following[span]
+                        span = following[span]
             if count > _MOST_MATCHES:
                 return rows, count
     return rows, count
@@ -214,9 +215,8 @@ def _doubled(rows: NDArray[Number]) -> NDArray[Number]:
 
 
 @compiled
-def _share(words: Words, one: int, other: int) -> bool:
+def _share(sets: Longs, edges: Longs, one: int, other: int) -> bool:
     """Whether two words have a synonym set in common; the sets of each are sorted."""
-    sets, edges = words.sets, words.edges
     left, right = edges[one], edges[other]
     while left < edges[one + 1] and right < edges[other + 1]:
         if sets[left] == sets[right]:
@@ -257,10 +257,11 @@ def _slot(slots: Longs, spans: Phrases, phrase: np.uint64) -> np.int64:
 
 @compiled
 def _paraphrases_of(phrase: np.uint64, paraphrases: Paraphrases) -> tuple[int, int]:
-    bucket = np.int64(phrase >> np.uint64(paraphrases.shift))
-    for row in range(paraphrases.buckets[bucket], paraphrases.buckets[bucket + 1]):
-        if paraphrases.phrases[row] == phrase:
-            return paraphrases.edges[row], paraphrases.edges[row + 1]
+    phrases, shift, buckets, edges, _ = paraphrases
+    bucket = np.int64(phrase >> np.uint64(shift))
+    for row in range(buckets[bucket], buckets[bucket + 1]):
+        if phrases[row] == phrase:
+            return edges[row], edges[row + 1]
     return 0, 0
 
 
