@@ -204,8 +204,7 @@ def test_context_goes_into_both_questions_and_into_the_choice(captioned, small_r
             "a man on the street"
         ]  # fmt: skip
 
-    among = ("--among", "--retriever", small_retriever, "--strength", "0")
-    _, prompts = captioned(behave, "--context", *among)
+    _, prompts = captioned(behave, "--context", "--strength", "0", among=small_retriever)
     second = [prompt for prompt in prompts if "easily taken for" in prompt]
     assert second
     assert all('album "Lisbon trams"' in prompt for prompt in prompts)
@@ -229,8 +228,7 @@ def test_another_language_is_asked_for_or_translated_to_after_the_choice(caption
         asked = request["messages"][0]["content"][0]["text"]
         return [f"ein Bus, {colour}"] if "into German" in asked else [f"{colour} bus"]
 
-    among = ("--among", "--retriever", small_retriever)
-    rows, prompts = captioned(behave, "--language", "German", *among)
+    rows, prompts = captioned(behave, "--language", "German", among=small_retriever)
     assert {row["caption"] for row in rows.values()} == {f"ein Bus, {name.removesuffix('.jpg')}" for name in rows}
     assert sum("into German" in prompt for prompt in prompts) == 6
     assert {row["language"] for row in rows.values()} == {"de"}
