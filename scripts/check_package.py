@@ -42,7 +42,7 @@ TRIED = {
     "serve": "tests/desk/serve/test_server.py -k the_api",
     "postgresql": "tests/desk/serve/test_database.py -k do_not_mix",
     "study": "tests/study/test_server.py -k by_http",
-    "words": "tests/evaluation/test_word_use.py -k spacy",
+    "words": "tests/evaluation/test_table.py -k spacy",
     "index": "tests/neighbours/test_search.py -k recall",
     "trl": "tests/trainers/test_trl.py",
     "docs": "tests/test_docs_site.py -m docs",
