@@ -104,10 +104,10 @@ def find(name: str) -> Place:
     path = Path(name)
     if os.path.lexists(path) and not files.is_folder(path):
         return Place(path)
-    for root, inside in ((path.parent, path.name), (SHIPPED, name), (SHIPPED, name.removeprefix(f"{_FOLDER}/"))):
-        if root != SHIPPED and (place := _cell_of(root, inside)):
-            return place
-        if root == SHIPPED and (place := _beneath(root, inside)):
+    if place := _cell_of(path.parent, path.name):
+        return place
+    for shipped_name in (name, name.removeprefix(f"{_FOLDER}/")):
+        if place := _beneath(SHIPPED, shipped_name):
             return place
     if files.is_folder(path):
         raise UserError(f"{name}: this is a folder, not a recipe.")
@@ -160,7 +160,10 @@ def _cell_of(folder: Path, cell: str) -> Place | None:
     """The cell of that name in the grids of a folder's files."""
     if not LABEL.fullmatch(cell) or not files.is_folder(folder):
         return None
-    for path in sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES):
+    paths: list[Path] = []
+    with suppress(OSError):  # a folder that cannot be read
+        paths = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
+    for path in paths:
         with suppress(UserError):  # a link that leads out of the folder
             if (grid := _grid_in(files.inside(folder, path.name))) and cell in grid.cells:
                 return Place(path, cell)

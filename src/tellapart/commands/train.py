@@ -28,7 +28,7 @@ EXAMPLE = """tellapart train tiny/toy_xe --data toy/captions.json --out runs/toy
 """
 
 
-_FLAGS = ("--resume", "--tiny", "--print_config", "--help")  # options without a value
+_FLAGS = ("--resume", "--tiny", "--print_config", "--help", "-h")  # options without a value
 
 
 class Request(NamedTuple):
@@ -158,7 +158,7 @@ def _apart(arguments: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
             recipes.append(value if joined else words.pop(0))
         else:
             options.append(word)
-            if option == word != "-h" and word not in _FLAGS and words and not words[0].startswith("-"):
+            if not joined and word not in _FLAGS and words and not words[0].startswith("-"):
                 options.append(words.pop(0))
     if len(recipes) > 1:
         raise UserError(f"{recipes[1]}: this is a second recipe; a run takes one.")
