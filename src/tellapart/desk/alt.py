@@ -26,7 +26,7 @@ from tellapart.captioning.pipeline import RerankConfig
 from tellapart.captioning.rerank import Collection, part_of, rerank
 from tellapart.data.media import photos
 from tellapart.decoding.rules import Search
-from tellapart.desk import templates
+from tellapart.desk import site_templates
 from tellapart.desk.chatter import caption_in
 from tellapart.desk.lint import caption_words, faults, shared_captions
 from tellapart.desk.pages import (
@@ -337,7 +337,7 @@ def describe(pages: Sequence[Page], captioner: PhotoCaptioner, retriever: Retrie
         fitting = [
             replace(candidate, text=alt)
             for candidate, alt in texts
-            if not faults(alt) and _plain(alt) not in taken and not templates.IN_SOURCE.search(alt)
+            if not faults(alt) and _plain(alt) not in taken and not site_templates.IN_SOURCE.search(alt)
         ]
         if not fitting or file not in place_of:
             return ""

@@ -21,7 +21,7 @@ from xml.parsers import expat
 from justhtml import JustHTML
 from markdown_it import MarkdownIt
 
-from tellapart.desk import front_matter, templates
+from tellapart.desk import front_matter, site_templates
 from tellapart.desk.front_matter import FrontMatter
 
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
@@ -78,7 +78,7 @@ class Parsed:
     @classmethod
     def of(cls, text: str, suffix: str) -> Parsed:
         front = front_matter.read(text) if suffix != ".xhtml" else FrontMatter(0, [], [])
-        masked = templates.masked(text[front.end :], jsx=suffix == ".mdx", letters=suffix in MARKDOWN_SUFFIXES)
+        masked = site_templates.masked(text[front.end :], jsx=suffix == ".mdx", letters=suffix in MARKDOWN_SUFFIXES)
         return cls(front, _nodes(masked, suffix), masked)
 
     def with_changes(self, changes: Iterable[Change]) -> tuple[list[tuple[front_matter.Path, object]], list[Node]]:
@@ -172,7 +172,7 @@ class PageText:
                 self.notes.append((place, node.attributes.get("src") or f"<{node.kind.removeprefix('x-')}>", reason))
         located = {start + mark.start for mark in marks.of_node.values()}
         self.unseen = [match.start() for match in _LOOKS_SO.finditer(self.text, start) if match.start() not in located]
-        for match in templates.SHORTCODE.finditer(self.text, start):
+        for match in site_templates.SHORTCODE.finditer(self.text, start):
             self.notes.append((match.start(), " ".join(match[0].split()), "is written for a site generator"))
         for node in self._parsed.nodes:
             if node.kind == "html":
@@ -300,7 +300,7 @@ def _image(text: str, parsed: Parsed, number: int, mark: _Mark | None, suffix: s
         fixed = "its alt text is named by another attribute, too"
     elif not mark.is_tag and _ATTRIBUTE_LIST.match(parsed.masked, mark.end):
         fixed = "an attribute list stands beside it"
-    elif templates.IN_SOURCE.search(source) or templates.IN_SOURCE.search(alt or ""):
+    elif site_templates.IN_SOURCE.search(source) or site_templates.IN_SOURCE.search(alt or ""):
         fixed = "a program fills it in"
     return PageImage(source, alt, start + first, start + last, form, number, left, fixed)
 
@@ -337,9 +337,9 @@ def _left(nodes: list[Node], number: int) -> str:
 
 
 def _foreign(language: str) -> str:
-    is_english = re.match(r"en(?:[-_]|\Z)|mul|und|c\b", language.strip(), re.IGNORECASE) or templates.IN_SOURCE.search(
-        language
-    )
+    is_english = re.match(
+        r"en(?:[-_]|\Z)|mul|und|c\b", language.strip(), re.IGNORECASE
+    ) or site_templates.IN_SOURCE.search(language)
     return "" if is_english else f"the page's language is {language[:20]!r}, and the captions are English"
 
 
