@@ -20,7 +20,7 @@ from tellapart.encoders.encoder import Encoder
 from tellapart.evaluation.evaluate import evaluate
 from tellapart.features.importing import bring_in
 from tellapart.features.sources import Sources, find_imported, import_folder
-from tellapart.models import encoder as model_encoder
+from tellapart.models import parts
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_models_that_see_by_the_same_encoder_share_it(
 ):
     made, make = weakref.WeakSet(), Encoder.__init__
     monkeypatch.setattr(Encoder, "__init__", lambda self, *given, **more: made.add(self) or make(self, *given, **more))
-    monkeypatch.setattr(model_encoder, "_alive", weakref.WeakValueDictionary())  # without those of other tests
+    monkeypatch.setattr(parts, "_alive", weakref.WeakValueDictionary())  # without those of other tests
     copies = [shutil.copytree(small_model, tmp_path / name) for name in ("one", "two", "coarse")]
     config = json.loads((copies[2] / "config.json").read_text())
     config["encoder"]["grid"] = 1

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from tellapart import encoders, onnx
 from tellapart.encoders.loading import load
-from tellapart.models.encoder import encoder_from
+from tellapart.models.parts import encoder_from
 from tellapart.recipe import EncoderConfig
 
 NAME = "efficientnet_lite2_tuned"

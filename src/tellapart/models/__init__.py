@@ -34,7 +34,6 @@ from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import Tokenizer, spellings
 from tellapart.encoders import PhotoEncoder
 from tellapart.models import networks, vision_language
-from tellapart.models.encoder import encoder_from as encoder_from
 from tellapart.models.networks import KINDS, Entry, Kind
 from tellapart.models.networks import build as build
 from tellapart.models.networks import build_captioner as build_captioner
@@ -43,6 +42,7 @@ from tellapart.models.networks import is_size as is_size
 from tellapart.models.networks import refuse_sizes as refuse_sizes
 from tellapart.models.networks import stream_sizes as stream_sizes
 from tellapart.models.networks import streams_of as streams_of
+from tellapart.models.parts import encoder_from as encoder_from
 from tellapart.models.weights import WEIGHTS as WEIGHTS
 from tellapart.models.weights import load_weights as load_weights
 from tellapart.models.weights import own_weights as own_weights

@@ -1,4 +1,5 @@
-"""Parts of a model folder from other runs: tuned encoders and taggers, whose weights come with no package.
+"""Encoders that a model learned from, and the parts of its folder from other runs: tuned encoders and taggers, whose
+weights come with no package.
 
 parts/HASH   a model folder of its own, named by the beginning of the hash of its weights
 
@@ -10,11 +11,13 @@ the same.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import torch
@@ -26,7 +29,8 @@ from capscore.errors import UserError
 from tellapart import models, paths
 from tellapart.data.streams import REGIONS, Stream
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.encoders import PhotoEncoder, loading, pretrained
+from tellapart.encoders import ENCODERS, PhotoEncoder, loading, pretrained
+from tellapart.encoders.classifiers import is_weights
 from tellapart.encoders.encoder import Encoder, Features, Part, Tuned, with_frames
 from tellapart.features.extracted import read_item
 from tellapart.recipe import EncoderConfig
@@ -176,3 +180,76 @@ class ClipWords:
         mask = torch.ones(grid.shape[:2], dtype=torch.bool, device=self._device)
         probability: Tensor = self._network.probabilities(Stream(grid, mask))  # type: ignore[operator]
         return Features(probability[:, None], probability)
+
+
+_alive = WeakValueDictionary[str, PhotoEncoder]()  # while some model sees by them
+
+
+def encoder_from(identity: dict[str, Any], device: torch.device, folders: Iterable[Path] = ()) -> PhotoEncoder:
+    """The encoder that config.json names; refuses if its weights here, or its preprocessing, differ.
+
+    It is frozen, and large: models that see by the same one share it.
+
+    folders  of the model, which may carry a tuned encoder
+    """
+    if identity.get("from") == "elsewhere":
+        name = identity.get("name")
+        raise UserError(f"the model was trained on imported features ({name}) and cannot encode photos.")
+    key = json.dumps([identity, str(device), *map(str, paths.encoders())], sort_keys=True)
+    identity = dict(identity)
+    try:
+        sha256 = str(identity.pop("weights_sha256"))
+        preprocessing = {key: identity.pop(key) for key in ("fit", "mean", "std") if key in identity}
+        tuned = identity.pop("tuned", "")
+        config = EncoderConfig(**identity)
+        if list(map(type, astuple(config))) != list(map(type, astuple(EncoderConfig()))):
+            raise TypeError
+    except (KeyError, TypeError):
+        raise UserError("the model's config.json does not say which encoder it was trained with.") from None
+    part = find(folders, sha256, config.name) if tuned and config.name not in ENCODERS else None
+    if (alive := _alive.get(key)) is not None:
+        return alive
+    encoder = tuned_encoder(part, config, device) if part else _encoder_here(config, sha256, device)
+    if encoder.weights_sha256 != sha256:
+        raise UserError(
+            f"the model was trained on features of {encoder.config.name} with weights {sha256[:8]}, "
+            f"but the weights installed here are {encoder.weights_sha256[:8]}."
+        )
+    current = json.loads(json.dumps(encoder.identity))
+    if changed := [key for key, value in preprocessing.items() if value != current.get(key)]:
+        raise UserError(
+            f"the model was trained with other preprocessing of {config.name}: {changed[0]} was "
+            f"{preprocessing[changed[0]]} and is {current.get(changed[0])} now."
+        )
+    _alive[key] = encoder
+    return encoder
+
+
+def _encoder_here(config: EncoderConfig, sha256: str, device: torch.device) -> PhotoEncoder:
+    """The encoder of a name or hub id; or, where it is a folder, the one of those that the user names.
+
+    A downloaded model must not decide what is read from this machine.
+    """
+    named = Path(config.name)
+    if not named.is_absolute() and not files.is_folder(named) and not is_weights(config.name):
+        return loading.load(config, device)
+    encoders, refusals = list[PhotoEncoder](), list[UserError]()
+    for folder in paths.encoders():
+        is_folder = pretrained.could_be(str(folder)) and files.is_folder(folder)
+        if is_folder or is_weights(str(folder)) or network_of(folder) == CLIP_TAGGER:
+            try:
+                encoders.append(load_encoder(replace(config, name=str(folder)), device))
+            except UserError as refusal:  # it may be that of another model: its photos have another size, say
+                refusals.append(refusal)
+                continue
+            if encoders[-1].weights_sha256 == sha256:
+                return encoders[-1]
+    if encoders:
+        return encoders[0]
+    if refusals:
+        raise refusals[0]
+    raise UserError(
+        f"the model was trained on features of a network in the folder {config.name}, with weights {sha256[:8]}; a "
+        "model does not decide what is read from outside of its own folder.  If you trust that network, name its "
+        "folder: TELLAPART_ENCODERS=FOLDER."
+    )

@@ -46,8 +46,7 @@ from tellapart.features.sources import (
     means_attributes,
     regions_of,
 )
-from tellapart.models.encoder import encoder_from
-from tellapart.models.parts import TaggerRun, find, is_tagger, load_encoder, read_tagger, tuned_encoder
+from tellapart.models.parts import TaggerRun, encoder_from, find, is_tagger, load_encoder, read_tagger, tuned_encoder
 from tellapart.recipe import EncoderConfig
 from tellapart.retrievers import EMBEDDED
 
