@@ -9,55 +9,54 @@ from evaluation import world
 from tellapart.evaluation import models
 
 
-def names(*given):
-    return [model.name for model in models.models([str(text) for text in given])]
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (
+            ["plain", "human", "runs/gld/", "a/said.json.gz", "b/table.csv", "c/rows.jsonl"],
+            ["plain", "human", "gld", "said", "table", "rows"],
+        ),
+        (["a/x/said.json", "b/x/said.json", "b/other.json"], ["a/x/said.json", "b/x/said.json", "other"]),
+        (["human", "a/human.json"], ["human", "human.json"]),
+        (["plain", "runs/plain"], ["plain", "runs/plain"]),
+        (["runs/one", "said/one.json"], ["runs/one", "one.json"]),
+        (["a.json", "a.csv"], ["a.json", "a.csv"]),
+        (["plain+runs/gld/one", "runs/gld/two"], ["plain+one", "two"]),
+        (["a/one+a/two", "b/one+b/two", "c/d+e.json"], ["a/one+a/two", "b/one+b/two", "d+e"]),
+    ],
+)
+def test_rows_are_called_as_their_files_and_folders_are_and_longer_where_two_would_share_a_name(given, names):
+    assert [model.name for model in models.models(given)] == names
 
 
-def test_rows_are_called_as_their_files_and_folders_are(tmp_path):
+def test_files_captioners_and_people_are_told_by_their_names():
     found = models.models(["plain", "human", "runs/gld/", "a/said.json.gz", "b/table.csv", "c/rows.jsonl"])
-    assert [model.name for model in found] == ["plain", "human", "gld", "said", "table", "rows"]
     assert [model.kind for model in found] == ["captioner", "human", "captioner", "file", "file", "file"]
 
 
-def test_names_that_two_would_share_are_made_longer():
-    assert names("a/x/said.json", "b/x/said.json", "b/other.json") == ["a/x/said.json", "b/x/said.json", "other"]
-    assert names("human", "a/human.json") == ["human", "human.json"]
-    assert names("plain", "runs/plain") == ["plain", "runs/plain"]
-    assert names("runs/one", "said/one.json") == ["runs/one", "one.json"]
-
-
-def test_an_ensemble_is_called_as_its_members_are():
-    assert names("plain+runs/gld/one", "runs/gld/two") == ["plain+one", "two"]
-    assert names("a/one+a/two", "b/one+b/two", "c/d+e.json") == ["a/one+a/two", "b/one+b/two", "d+e"]
-
-
-def test_runs_of_one_recipe_are_called_by_what_their_names_begin_with():
+def test_runs_of_one_recipe_are_called_by_what_their_names_begin_with(tmp_path):
     found = models.models(["runs/geg_10,runs/geg_11", "a/plain.json", "x.json,y.json", "gld_0,gld_1", "gld"])
     assert [model.given for model in found][:2] == ["runs/geg_10", "runs/geg_11"]
     recipes = ["geg", "geg", "", "x,y", "x,y", "gld_0,gld_1", "gld_0,gld_1", ""]
     assert [model.recipe for model in found] == recipes
-
-
-def test_a_run_without_a_name_is_refused():
-    for given in ("a,", ",", "a,,b"):
-        with pytest.raises(UserError, match="has no name before or after a comma"):
-            models.models([given])
-
-
-def test_a_file_whose_name_has_a_comma_is_one_model(tmp_path):
     (tmp_path / "a,b.json").write_text("{}")
-    (model,) = models.models([str(tmp_path / "a,b.json")])
+    (model,) = models.models([str(tmp_path / "a,b.json")])  # a file whose name has a comma
     assert (model.name, model.recipe) == ("a,b", "")
 
 
-def test_a_model_named_twice_is_refused(tmp_path):
-    for given in (["plain", "plain"], ["a.json", "./a.json"], ["human", "plain", "human"], ["a,b", "a"]):
-        with pytest.raises(UserError, match="is named twice"):
-            models.models(given)
-
-
-def test_two_files_of_one_name_and_different_kinds_are_two_rows():
-    assert names("a.json", "a.csv") == ["a.json", "a.csv"]
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        *(([name], "has no name before or after a comma") for name in ("a,", ",", "a,,b")),
+        (["plain", "plain"], "is named twice"),
+        (["a.json", "./a.json"], "is named twice"),
+        (["human", "plain", "human"], "is named twice"),
+        (["a,b", "a"], "is named twice"),
+    ],
+)
+def test_a_model_without_a_name_and_one_named_twice_are_refused(given, word):
+    with pytest.raises(UserError, match=word):
+        models.models(given)
 
 
 def test_data_sets_of_one_name_are_refused(tmp_path):
@@ -98,7 +97,7 @@ def said(tmp_path):
 
 
 def test_captions_of_a_copy_go_by_the_names_of_files_and_odd_names_mean_nothing(said):
-    of_photos, split = said({"0": "zero", "a\0b": "no file"})
+    of_photos, split = said({"a\0b": "no file", "0": "zero"})
     assert of_photos.of_photo == {0: ["zero"]}
     copies = {f"copy/{photo.file.name}": str(row) for row, photo in enumerate(split.photos)}
     assert said(copies)[0].of_photo == {row: [str(row)] for row in range(4)}
@@ -109,11 +108,6 @@ def test_captions_in_a_file_go_by_id_or_by_file(said):
     assert of_ids.of_photo == {2: ["two"], 0: ["zero"]}
     of_files, _ = said([{"file": str(split.photos[3].file), "caption": "three"}, {"image_id": 1, "caption": "one"}])
     assert of_files.of_photo == {3: ["three"], 1: ["one"]}
-
-
-def test_an_id_that_no_file_can_have_is_no_photo_of_the_split(said):
-    found, _ = said({"a\0b": "nothing", "2": "two"})
-    assert found.of_photo == {2: ["two"]}
 
 
 def test_two_captions_of_one_photo_are_refused(said):

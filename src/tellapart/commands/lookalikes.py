@@ -172,25 +172,23 @@ def _summary(groups: Groups, collection: Collection) -> list[str]:
     for photo in groups.photos:
         splits.setdefault(photo.sha256, set()).add(photo.split)
     shared = sum(len(splits[photo.sha256]) > 1 for photo in groups.photos)
+    above = f"cosine above {rule.duplicates_above:g}"
     silent = sum(not e.captions for e in collection.examples if str(e.file) not in groups.failed)
-    above = f"(cosine above {rule.duplicates_above:g})"
-    shares = [  # those of no photo are left out
-        (count - full - none, f"have fewer: their split has no more other photos{which}"),
-        (none, f"have none: beside duplicates their split has no other photos{which}"),
-        (len(groups.copies), "have exact copies, which are left out"),
-    ]
-    more_shares = [
-        (shared, "have an exact copy in another split"),
-        (len(groups.near_duplicates), f"have near-duplicates {above}, which are left out"),
-        (silent if rule.by == "caption" else 0, "have no caption and so cannot be look-alikes"),
-    ]
     lines = [f"{counted(count, 'photo')}; {_share(full, count)} have {rule.k} look-alikes by {rule.retriever}"]
-    lines += [f"{_share(number, count)} {what}" for number, what in shares if number]
+
+    def add(number: int, what: str, of: int = count) -> None:
+        if number:
+            lines.append(f"{_share(number, of)} {what}")
+
+    add(count - full - none, f"have fewer: their split has no more other photos{which}")
+    add(none, f"have none: beside duplicates their split has no other photos{which}")
+    add(len(groups.copies), "have exact copies, which are left out")
     lines += [f"{counted(exact, 'set')} of exact copies"] if exact else []
     lines += [f"{counted(len(sets) - exact, 'set')} of near-duplicates, such as bursts"] if len(sets) > exact else []
-    lines += [f"{_share(number, count)} {what}" for number, what in more_shares if number]
-    if groups.failed:
-        lines.append(f"{_share(len(groups.failed), len(collection.examples))} could not be used")
+    add(shared, "have an exact copy in another split")
+    add(len(groups.near_duplicates), f"have near-duplicates ({above}), which are left out")
+    add(silent if rule.by == "caption" else 0, "have no caption and so cannot be look-alikes")
+    add(len(groups.failed), "could not be used", len(collection.examples))
     if groups.recall is not None:
         lines.append(f"found by an index: recall {groups.recall:.3f}, measured on {MEASURED_ON} photos")
     elif count > LARGE:
