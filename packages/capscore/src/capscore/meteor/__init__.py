@@ -322,17 +322,18 @@ def stem(word: str) -> str:
         return word
     word = _mark_consonantal_y(word.removeprefix("'"))
     r1, r2 = _regions(word)
-    word = _without_plural(_without_possessive(word))
+    for ending in ("'s'", "'s", "'"):
+        if word.endswith(ending):
+            word = word[: -len(ending)]
+            break
+    word = _without_plural(word)
     if word in _WHOLE_WITHOUT_S:
         return word
     word = _without_participle(word, r1)
     if len(word) > 2 and word[-1] in "yY" and word[-2] not in _VOWELS:
         word = word[:-1] + "i"
-    word = _step_2(word, r1)
-    word = _step_3(word, r1, r2)
-    word = _step_4(word, r2)
-    word = _step_5(word, r1, r2)
-    return word.replace("Y", "y")
+    word = _step_4(_step_3(_step_2(word, r1), r1, r2), r2)
+    return _step_5(word, r1, r2).replace("Y", "y")
 
 
 def _mark_consonantal_y(word: str) -> str:
@@ -358,15 +359,8 @@ def _regions(word: str) -> tuple[int, int]:
 
 
 def _after(word: str, start: int) -> int:
-    found = _REGION.search(word, start)
-    return found.end() if found else len(word)
-
-
-def _without_possessive(word: str) -> str:
-    for ending in ("'s'", "'s", "'"):
-        if word.endswith(ending):
-            return word[: -len(ending)]
-    return word
+    match = _REGION.search(word, start)
+    return match.end() if match else len(word)
 
 
 def _without_plural(word: str) -> str:
@@ -401,28 +395,28 @@ def _without_participle(word: str, r1: int) -> str:
 
 
 def _step_2(word: str, r1: int) -> str:
-    found = _ENDING_2.search(word)
-    if not found or found.start() < r1:
+    match = _ENDING_2.search(word)
+    if not match or match.start() < r1:
         return word
-    kept, ending = word[: found.start()], found[0]
+    kept, ending = word[: match.start()], match[0]
     if (ending == "ogi" and not kept.endswith("l")) or (ending == "li" and (not kept or kept[-1] not in _BEFORE_LI)):
         return word
     return kept + _STEP_2[ending]
 
 
 def _step_3(word: str, r1: int, r2: int) -> str:
-    found = _ENDING_3.search(word)
-    if not found or found.start() < (r2 if found[0] == "ative" else r1):
+    match = _ENDING_3.search(word)
+    if not match or match.start() < (r2 if match[0] == "ative" else r1):
         return word
-    return word[: found.start()] + _STEP_3[found[0]]
+    return word[: match.start()] + _STEP_3[match[0]]
 
 
 def _step_4(word: str, r2: int) -> str:
-    found = _ENDING_4.search(word)
-    if not found or found.start() < r2:
+    match = _ENDING_4.search(word)
+    if not match or match.start() < r2:
         return word
-    kept = word[: found.start()]
-    return word if found[0] == "ion" and not kept.endswith(("s", "t")) else kept
+    kept = word[: match.start()]
+    return word if match[0] == "ion" and not kept.endswith(("s", "t")) else kept
 
 
 def _step_5(word: str, r1: int, r2: int) -> str:

@@ -28,7 +28,10 @@ from capscore import system
 from capscore.compiled import compiled
 from capscore.errors import UserError
 from capscore.files import replace
+from capscore.meteor.alignment import Ints, Longs, Phrases
 from capscore.progress import Progress
+
+Bytes = NDArray[np.uint8]
 
 _FNV_START = np.uint64(0xCBF29CE484222325)
 _FNV_FACTOR = np.uint64(0x100000001B3)
@@ -39,7 +42,7 @@ _NEXT_WORD = np.uint64(0x9E3779B97F4A7C15)  # odd: a phrase's number is a polyno
 _BLANK, _TAB, _NEWLINE, _FORM_FEED, _RETURN = 32, 9, 10, 12, 13
 
 
-def of_words(words: Sequence[str]) -> NDArray[np.uint64]:
+def of_words(words: Sequence[str]) -> Phrases:
     """(N,) of words: each number depends on the word's own bytes alone."""
     encoded = [word.encode("utf-8", "surrogatepass") for word in words]
     edges = np.zeros(len(words) + 1, np.int64)
@@ -55,7 +58,7 @@ def _finished(number: np.uint64) -> np.uint64:
 
 
 @compiled
-def _of_spelt(text: NDArray[np.uint8], edges: NDArray[np.int64]) -> NDArray[np.uint64]:
+def _of_spelt(text: Bytes, edges: Longs) -> Phrases:
     numbers = np.empty(len(edges) - 1, np.uint64)
     for word in range(len(numbers)):
         number = _FNV_START
@@ -66,7 +69,7 @@ def _of_spelt(text: NDArray[np.uint8], edges: NDArray[np.int64]) -> NDArray[np.u
 
 
 @compiled
-def of_paraphrases(text: NDArray[np.uint8], count: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64], int]:
+def of_paraphrases(text: Bytes, count: int) -> tuple[Phrases, Phrases, int]:
     """The first `count` entries of METEOR's table, three lines each: a probability, a phrase and what it may become.
 
     Gives the phrases, their paraphrases and the longest number of words in any of them.
@@ -98,7 +101,7 @@ def of_paraphrases(text: NDArray[np.uint8], count: int) -> tuple[NDArray[np.uint
 
 
 @compiled
-def of_spans(words: NDArray[np.uint64], edges: NDArray[np.int64], longest: int) -> NDArray[np.uint64]:
+def of_spans(words: Phrases, edges: Longs, longest: int) -> Phrases:
     """(T, longest): the phrase of 1, 2, ... words from each word of each caption; 0 where its caption has ended.
 
     words     (T,)    of the words of all captions, one after the other
@@ -132,15 +135,15 @@ _SUFFIXES = [
 
 @dataclass(frozen=True)
 class Index:
-    words: NDArray[np.uint64]  # (K,) sorted: the words that WordNet knows, and their irregular forms
-    own: NDArray[np.int32]  # (K, 2) the synonym sets of each: from, to in `sets`
-    all: NDArray[np.int32]  # (K, 2) these and those of its base forms
-    sets: NDArray[np.int32]
-    phrases: NDArray[np.uint64]  # (S,) sorted: those that have paraphrases
-    buckets: NDArray[np.int32]  # (2^b + 1,) where the phrases begin whose first b bits are 0, 1, ...
-    edges: NDArray[np.int32]  # (S + 1,) where the paraphrases of each phrase begin
-    paraphrases: NDArray[np.uint64]
-    longest: NDArray[np.int64]  # () words of the longest phrase or paraphrase
+    words: Phrases  # (K,) sorted: the words that WordNet knows, and their irregular forms
+    own: Ints  # (K, 2) the synonym sets of each: from, to in `sets`
+    all: Ints  # (K, 2) these and those of its base forms
+    sets: Ints
+    phrases: Phrases  # (S,) sorted: those that have paraphrases
+    buckets: Ints  # (2^b + 1,) where the phrases begin whose first b bits are 0, 1, ...
+    edges: Ints  # (S + 1,) where the paraphrases of each phrase begin
+    paraphrases: Phrases
+    longest: Longs  # () words of the longest phrase or paraphrase
 
     @property
     def shift(self) -> int:
@@ -171,19 +174,17 @@ def load_index(folder: Path) -> Index:
     """From the cache if it is there and whole, otherwise from the data, which fills the cache."""
     name = f"meteor-{_FORMAT}-{_version(folder)}.npz"
     temporary = Path(tempfile.gettempdir()) / f"capscore-{system.user()}"  # for a home that cannot be written to
-    own = system.cache()
-    if own:
-        with suppress(*_DAMAGE):
-            return _read(own / name)
-    if _is_private(temporary):
-        with suppress(*_DAMAGE):
-            return _read(temporary / name)
+    cache = system.cache()
+    for place in (cache, temporary if _is_private(temporary) else None):
+        if place:
+            with suppress(*_DAMAGE):
+                return _read(place / name)
     index = _build(folder)
     data = io.BytesIO()
     np.savez(data, **{field.name: getattr(index, field.name) for field in fields(Index)})
-    if own:
+    if cache:
         with suppress(UserError):
-            replace(own / name, data.getvalue())
+            replace(cache / name, data.getvalue())
             return index
     with suppress(OSError, UserError):
         temporary.mkdir(mode=0o700, exist_ok=True)
@@ -272,7 +273,7 @@ def _read(path: Path) -> Index:
 
 
 def _build(folder: Path) -> Index:
-    words, own, everything, sets = _synonyms(folder)
+    words, own, all_sets, sets = _synonyms(folder)
     text = _unpacked(folder / _PARAPHRASES)
     phrases, paraphrases, longest = of_paraphrases(
         np.frombuffer(text, np.uint8), (text.count(b"\n") + (not text.endswith(b"\n") and bool(text))) // 3
@@ -284,7 +285,7 @@ def _build(folder: Path) -> Index:
     return Index(
         words=words,
         own=own,
-        all=everything,
+        all=all_sets,
         sets=sets,
         phrases=distinct,
         buckets=np.append(np.searchsorted(distinct, starts), len(distinct)).astype(np.int32),
@@ -313,9 +314,7 @@ def _unpacked(path: Path) -> bytearray:
         raise _unreadable(path, error) from None
 
 
-def _synonyms(
-    folder: Path,
-) -> tuple[NDArray[np.uint64], NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+def _synonyms(folder: Path) -> tuple[Phrases, Ints, Ints, Ints]:
     """WordNet's words, each with the numbers of its synonym sets, as the first four arrays of the index."""
     with _opened(folder) as jar:
         lines = _text(jar, _SYNSETS).split("\n")
@@ -334,15 +333,15 @@ def _synonyms(
         pool.extend(numbers)
         return len(pool) - len(numbers), len(pool)
 
-    known = sorted(word for word in own.keys() | bases.keys() if "_" not in word)  # METEOR looks up single words
+    listed = sorted(word for word in own.keys() | bases.keys() if "_" not in word)  # METEOR looks up single words
     slices, all_slices = [], []
-    for word in known:
+    for word in listed:
         mine = own.get(word, [])
         regular = next((base for base in base_forms(word) if base in own), "")
         together = {number for base in bases.get(word, [regular]) for number in own.get(base, [])}.union(mine)
         slices.append(stretch(mine))
         all_slices.append(slices[-1] if len(together) == len(mine) else stretch(sorted(together)))
-    numbers = of_words(known)
+    numbers = of_words(listed)
     order = np.argsort(numbers)
     return (
         numbers[order],

@@ -42,8 +42,8 @@ _ALWAYS_PLURAL = words_in(
 _THIRD_PERSON = {"is": "be", "was": "be", "has": "have", "does": "do", "goes": "go", "'s": "be"}
 
 
-def singular(word: str, irregular: Mapping[str, str], known: Container[str]) -> str:
-    """The singular of a plural noun; `known` words decide where an ending can be undone in two ways."""
+def singular(word: str, irregular: Mapping[str, str], vocabulary: Container[str]) -> str:
+    """The singular of a plural noun; words of the `vocabulary` decide where an ending can be undone in two ways."""
     if word in _ALWAYS_PLURAL:
         return word
     if word in irregular:
@@ -53,33 +53,33 @@ def singular(word: str, irregular: Mapping[str, str], known: Container[str]) -> 
     if not word.endswith("s") or len(word) < 3 or word.endswith(("ss", "'s")):
         return word
     without = word[:-1]
-    if word.endswith(("us", "is", "as")) and (without not in known or len(without) < 3):  # bus, tennis, christmas
+    if word.endswith(("us", "is", "as")) and (without not in vocabulary or len(without) < 3):  # bus, tennis, christmas
         return word
-    if word.endswith("ies") and without not in known and len(word) > 4:  # parties, but movies
+    if word.endswith("ies") and without not in vocabulary and len(word) > 4:  # parties, but movies
         return f"{word[:-3]}y"
     if word.endswith(("ches", "shes", "sses", "xes", "zzes")):
         return word[:-2]
-    if word.endswith(("oes", "ses")) and without not in known:  # tomatoes and buses, but shoes and vases
+    if word.endswith(("oes", "ses")) and without not in vocabulary:  # tomatoes and buses, but shoes and vases
         return word[:-2]
     return without
 
 
-def infinitive(word: str, irregular: Mapping[str, str], known: Container[str]) -> str:
-    """The infinitive of a verb's form; `known` words decide where an ending can be undone in several ways."""
+def infinitive(word: str, irregular: Mapping[str, str], vocabulary: Container[str]) -> str:
+    """The infinitive of a verb's form; the `vocabulary` decides where an ending can be undone in several ways."""
     if word in _THIRD_PERSON:
         return _THIRD_PERSON[word]
     if word.endswith("s") and not word.endswith(("ss", "us")):
-        return singular(word, {}, known)
+        return singular(word, {}, vocabulary)
     if word in irregular:
         return irregular[word]
     if word.endswith("ing") and _pronounceable(word[:-3]):
-        return _without_ending(word[:-3], known)
+        return _without_ending(word[:-3], vocabulary)
     if word.endswith("ied") and len(word) > 4:
         return f"{word[:-3]}y"
     if word.endswith(("ied", "yed")) and len(word) == 4:  # tied, dyed
         return word[:-1]
     if word.endswith("ed") and not word.endswith("eed") and _pronounceable(word[:-2]):
-        return _without_ending(word[:-2], known)
+        return _without_ending(word[:-2], vocabulary)
     return word
 
 
@@ -88,19 +88,19 @@ def _pronounceable(stem: str) -> bool:
     return len(stem) > 1 and any(letter in "aeiouy" for letter in stem)
 
 
-def _without_ending(stem: str, known: Container[str]) -> str:
+def _without_ending(stem: str, vocabulary: Container[str]) -> str:
     """The infinitive that -ing or -ed was put on: the stem, or with its last letter undoubled, or with an e."""
     last = stem[-1]
     if len(stem) > 2 and last == stem[-2] and last not in _VOWELS:
-        whole = stem in known and (last in "lsfz" or len(stem) == 3)  # falling, passing, adding
-        return stem if whole or (last in "ls" and stem[:-1] not in known) else stem[:-1]
+        whole = stem in vocabulary and (last in "lsfz" or len(stem) == 3)  # falling, passing, adding
+        return stem if whole or (last in "ls" and stem[:-1] not in vocabulary) else stem[:-1]
     one_syllable = sum(here in "aeiouy" and before not in "aeiouy" for before, here in zip(" " + stem, stem)) == 1  # noqa: B905
     single_letter = last not in "aeiouwxy" and stem[-2] in "aeiouy" and (len(stem) < 3 or stem[-3] not in _VOWELS)
     if one_syllable and single_letter:  # riding: without an e the d would have been doubled
         return f"{stem}e"
-    if stem in known and stem != "chang":  # dancing has no infinitive of its own; Chang is a name
+    if stem in vocabulary and stem != "chang":  # dancing has no infinitive of its own; Chang is a name
         return stem
-    return f"{stem}e" if f"{stem}e" in known else stem
+    return f"{stem}e" if f"{stem}e" in vocabulary else stem
 
 
 NAMES = ("SGF", "SGF-object", "SGF-relation", "SGF-attribute", "SGF-colour", "SGF-count", "SGF-size")
@@ -156,7 +156,7 @@ def rows(hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[Sequ
         places = [captions.setdefault(_lowered(words), len(captions)) for words in (hypothesis, *texts)]
         photos.append(places)
     facts = _facts_of(list(captions))
-    f_scores = [_row(facts[own], [facts[place] for place in others]) for own, *others in photos]
+    f_scores = [_row(facts[caption], [facts[place] for place in others]) for caption, *others in photos]
     return np.array(f_scores, np.float64).reshape(-1, 2 * len(NAMES))
 
 
@@ -174,8 +174,8 @@ def part_of_speech(captions: Sequence[Sequence[str]]) -> list[list[str]]:
     """Penn Treebank's tag of each word; words in lower case, without punctuation."""
     lexicon = _lexicon()
     words, starts = parser.flatten(captions)
-    found = parser.parse(words, starts, lexicon.tagger, lexicon.arcs, lexicon.labeller)
-    tags, edges = np.array(lexicon.tags)[found.tags].tolist(), starts.tolist()
+    parses = parser.parse(words, starts, lexicon.tagger, lexicon.arcs, lexicon.labeller)
+    tags, edges = np.array(lexicon.tags)[parses.tags].tolist(), starts.tolist()
     return [tags[start:stop] for start, stop in pairwise(edges)]
 
 
@@ -187,9 +187,9 @@ def _lowered(words: Sequence[str]) -> tuple[str, ...]:
 def _facts_of(captions: Sequence[tuple[str, ...]]) -> list[list[Fact]]:
     lexicon = _lexicon()
     words, starts = parser.flatten(captions)
-    found = parser.parse(words, starts, lexicon.tagger, lexicon.arcs, lexicon.labeller)
-    tags, labels = np.array(lexicon.tags)[found.tags].tolist(), np.array(lexicon.labels)[found.labels].tolist()
-    heads, edges = found.heads.tolist(), starts.tolist()
+    parses = parser.parse(words, starts, lexicon.tagger, lexicon.arcs, lexicon.labeller)
+    tags, labels = np.array(lexicon.tags)[parses.tags].tolist(), np.array(lexicon.labels)[parses.labels].tolist()
+    heads, edges = parses.heads.tolist(), starts.tolist()
     return [
         _Caption(words, tags[start:stop], heads[start:stop], labels[start:stop]).facts()
         for words, start, stop in zip(captions, edges[:-1], edges[1:], strict=True)
@@ -204,7 +204,7 @@ class _Caption:
         self.children: list[list[int]] = [[] for _ in range(len(words) + 1)]
         for child, head in enumerate(heads):
             self.children[head].append(child)
-        self.found: dict[Fact, None] = {}  # a set that keeps the order
+        self.stated: dict[Fact, None] = {}  # a set that keeps the order
         self.stands_for = {i: self._counted(i) for i in range(len(words))}
 
     def facts(self) -> list[Fact]:
@@ -213,7 +213,7 @@ class _Caption:
             label = self.labels[i]
             if tag in _NOUNS:
                 if label != "compound":
-                    self.found[(self._name(i),)] = None
+                    self.stated[(self._name(i),)] = None
                 self._read_noun(i)
             if self.stands_for[i] != i:
                 self._attribute(self.stands_for[i], self._name(i))
@@ -221,7 +221,7 @@ class _Caption:
                 subjects[self.heads[i]] += 1
                 for subject in self._joined(self.stands_for[i]):
                     self._read_subject(subject, self.heads[i], label)
-        return list(self.found)
+        return list(self.stated)
 
     # -- what words mean
 
@@ -264,7 +264,7 @@ class _Caption:
 
     def _circumstances(self, i: int) -> list[tuple[str, int]]:
         """The things that hang on a word by a preposition, each with it: (in front of, mirror)."""
-        found: list[tuple[str, int]] = []
+        things: list[tuple[str, int]] = []
         # In "stands next to its mother" the parser hangs the mother on either word.
         nearby = [
             child for child in self.children[i] if self.words[child] in _BEFORE_TO and self.labels[child] != "amod"
@@ -277,12 +277,12 @@ class _Caption:
             if _INSIDE_PREPOSITION.get(name) == preposition:
                 inner = [thing for thing in self._of(child, "nmod") if self._preposition(thing) == "of"]
             if inner:
-                found += [(f"{preposition} {name} of", thing) for first in inner for thing in self._joined(first)]
+                things += [(f"{preposition} {name} of", thing) for first in inner for thing in self._joined(first)]
             elif preposition:
-                found += [(preposition, thing) for thing in self._joined(self.stands_for[child])]
-            if len(found) >= _MOST:
+                things += [(preposition, thing) for thing in self._joined(self.stands_for[child])]
+            if len(things) >= _MOST:
                 break
-        return found
+        return things
 
     # -- the rules
 
@@ -291,17 +291,17 @@ class _Caption:
         if thing < 0 or self.tags[thing] == "DT":  # this is red
             return
         name = self._name(thing)
-        self.found[(name,)] = None
-        self.found[(name, attribute)] = None
+        self.stated[(name,)] = None
+        self.stated[(name, attribute)] = None
 
     def _relation(self, one: int, relation: str, other: int) -> None:
         one, other = self._thing(one), self._thing(other)
         if one < 0 or other < 0:
             return
         first, second = self._name(one), self._name(other)
-        self.found[(first,)] = None
-        self.found[(second,)] = None
-        self.found[(first, relation, second)] = None
+        self.stated[(first,)] = None
+        self.stated[(second,)] = None
+        self.stated[(first, relation, second)] = None
 
     def _read_noun(self, i: int) -> None:
         for child in self.children[i]:
@@ -418,12 +418,12 @@ class _Concepts:
         return number
 
 
-def _row(own: list[Fact], others: list[list[Fact]]) -> list[float]:
+def _row(stated: list[Fact], others: list[list[Fact]]) -> list[float]:
     """F and 1, or 0 and 0, for each of NAMES."""
     things, attributes, relations = _Concepts(), _Concepts(), _Concepts()
 
     def numbered(facts: Iterable[Fact]) -> dict[tuple[int, ...], Fact]:
-        found: dict[tuple[int, ...], Fact] = {}
+        by_key: dict[tuple[int, ...], Fact] = {}
         for fact in facts:
             first = things.number(fact[0])
             if len(fact) == 1:
@@ -432,11 +432,11 @@ def _row(own: list[Fact], others: list[list[Fact]]) -> list[float]:
                 key = (first, attributes.number(fact[1]))
             else:
                 key = (first, relations.number(fact[1]), things.number(fact[2]))
-            found.setdefault(key, fact)
-        return found
+            by_key.setdefault(key, fact)
+        return by_key
 
     theirs = numbered(sorted({fact for facts in others for fact in facts}))  # whatever the references' order
-    ours = numbered(own)
+    ours = numbered(stated)
     right, total = [0] * len(NAMES), [0] * len(NAMES)
     for facts in (ours, theirs):
         for key, fact in facts.items():

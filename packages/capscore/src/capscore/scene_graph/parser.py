@@ -55,14 +55,14 @@ def parse(words: Integers, starts: Integers, tagger: Weights, arcs: Weights, lab
 
 def flatten(captions: Sequence[Sequence[str]]) -> tuple[Integers, Integers]:
     """The words of captions as `parse` takes them."""
-    known: dict[str, tuple[int, int, int, int]] = {}
+    described: dict[str, tuple[int, int, int, int]] = {}
     rows = []
     starts = [0]
     for caption in captions:
         for word in caption:
-            row = known.get(word)
+            row = described.get(word)
             if row is None:
-                row = known[word] = describe(word)
+                row = described[word] = describe(word)
             rows.append(row)
         starts.append(len(rows))
     return np.array(rows, np.int64).reshape(-1, 4), np.array(starts, np.int64)
@@ -171,17 +171,8 @@ def tag_features(words: Integers, tags: Integers, i: int, finite: int, size: int
 
 
 @compiled
-def arc_features(
-    words: Integers,
-    tags: Integers,
-    stack: Integers,
-    depth: int,
-    front: int,
-    children: Integers,
-    finite: int,
-    size: int,
-    out: Integers,
-) -> None:
+def arc_features(words: Integers, tags: Integers, stack: Integers, depth: int, front: int, children: Integers,
+                 finite: int, size: int, out: Integers) -> None:  # fmt: skip
     """children (words + 1, 6): of each word the outermost and the second child on the left, the same on the right,
     and how many there are on either side."""
     top = stack[depth - 1] if depth > 0 else -1
@@ -215,16 +206,8 @@ def arc_features(
 
 
 @compiled
-def label_features(
-    words: Integers,
-    tags: Integers,
-    heads: Integers,
-    children: Integers,
-    child: int,
-    finite: int,
-    size: int,
-    out: Integers,
-) -> None:
+def label_features(words: Integers, tags: Integers, heads: Integers, children: Integers, child: int, finite: int,
+                   size: int, out: Integers) -> None:  # fmt: skip
     count = len(words)
     head = heads[child]
     above = heads[head] if head < count else -1
@@ -299,17 +282,8 @@ def do(move: int, stack: Integers, depth: int, front: int, heads: Integers, chil
 
 
 @compiled
-def _parse_all(
-    words: Integers,
-    starts: Integers,
-    finite_words: Integers,
-    tagger: Weights,
-    arcs: Weights,
-    labeller: Weights,
-    tags: Integers,
-    heads: Integers,
-    labels: Integers,
-) -> None:
+def _parse_all(words: Integers, starts: Integers, finite_words: Integers, tagger: Weights, arcs: Weights,
+               labeller: Weights, tags: Integers, heads: Integers, labels: Integers) -> None:  # fmt: skip
     any_tag = np.ones(tagger.shape[1], np.bool_)
     any_label = np.ones(labeller.shape[1], np.bool_)
     moves = np.zeros(MOVES, np.bool_)
