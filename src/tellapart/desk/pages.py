@@ -97,9 +97,7 @@ class PageText:
     text: str
     suffix: str
     images: list[PageImage] = field(default_factory=list)
-    notes: list[tuple[int, str, str]] = field(
-        default_factory=list
-    )  # what else a person has to look at: place, what, why
+    notes: list[tuple[int, str, str]] = field(default_factory=list)  # for a person to look at: place, what, why
     language: str = ""  # as the page says it
     unseen: list[int] = field(default_factory=list)  # where in code, comments, scripts or templates images seem to be
 
@@ -337,10 +335,10 @@ def _left(nodes: list[Node], number: int) -> str:
 
 
 def _foreign(language: str) -> str:
-    is_english = re.match(
-        r"en(?:[-_]|\Z)|mul|und|c\b", language.strip(), re.IGNORECASE
-    ) or site_templates.IN_SOURCE.search(language)
-    return "" if is_english else f"the page's language is {language[:20]!r}, and the captions are English"
+    is_english = re.match(r"en(?:[-_]|\Z)|mul|und|c\b", language.strip(), re.IGNORECASE)
+    if is_english or site_templates.IN_SOURCE.search(language):
+        return ""
+    return f"the page's language is {language[:20]!r}, and the captions are English"
 
 
 def language_problem(page: PageText, name: str) -> str:
