@@ -13,6 +13,7 @@ from capscore.errors import UserError
 from study.studies import study
 from support.small_models import photos
 from tellapart.commands import alt as alt_command
+from tellapart.data.readers import folder as reader
 from tellapart.desk import alt
 from tellapart.desk.serve.database import Photos
 from tellapart.desk.serve.job import Job, export
@@ -132,3 +133,17 @@ def test_studies(folder):
             save(made, folder / "another", [("p00000", b"a picture")])
         with pytest.raises(UserError, match=r"results/answers\.jsonl: .*\(Permission denied\)"):
             write_results(found, folder / "results")
+
+
+def test_a_folder_that_may_not_be_opened_is_not_called_empty(folder):
+    (folder / "inside").mkdir()
+    (folder / "inside").chmod(0o755)
+    with somebody_else():
+        assert len(reader.read(folder).examples) == 6
+    folder.chmod(0)
+    denied = "cannot be opened (Permission denied)."
+    empty = f"no photo or clip was found in this folder; {folder}: the folder {denied}"
+    for place, said in ((folder, empty), (folder / "inside", denied)):
+        with somebody_else(), pytest.raises(UserError) as refused:
+            reader.read(place)
+        assert str(refused.value) == f"{place}: {said}"

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -196,56 +193,3 @@ def test_a_link_to_nowhere_is_called_that_on_the_command_line_too(tmp_path, smal
     assert (code, f"{tmp_path / 'gone'}: is a link to a file that does not exist" in err) == (1, True)
     with pytest.raises(UserError, match="gone: is a link to a folder that does not exist"):
         folder.read(tmp_path / "gone")
-
-
-@pytest.fixture
-def locked() -> Iterator[Path]:
-    """A folder that others may reach, as pytest's own folders may not be."""
-    with tempfile.TemporaryDirectory() as above:
-        Path(above).chmod(0o755)
-        path = Path(above, "locked")
-        (path / "inside").mkdir(parents=True)
-        made.good(path)
-        made.good(path / "inside")
-        yield path
-        path.chmod(0o755)
-
-
-def as_nobody(work):
-    """Run a function as a user without rights, for root may open everything; returns what it returns, a text."""
-    if os.geteuid() != 0:
-        return work()
-    ours, theirs = os.pipe()
-    if (child := os.fork()) == 0:
-        try:
-            os.setgroups([])
-            os.setgid(65534)
-            os.setuid(65534)
-            os.write(theirs, work().encode())
-        except BaseException as error:
-            os.write(theirs, repr(error).encode())
-        finally:
-            os._exit(0)
-    os.close(theirs)
-    with os.fdopen(ours) as answer:
-        text = answer.read()
-    os.waitpid(child, 0)
-    return text
-
-
-def refusal(path: Path) -> str:
-    try:
-        return f"{len(folder.read(path).examples)} photos"
-    except UserError as error:
-        return str(error)
-
-
-def test_a_folder_that_may_not_be_opened_is_not_called_empty(locked):
-    if as_nobody(lambda: refusal(locked)) != "2 photos":
-        pytest.skip("the folder for temporary files is closed to others")
-    locked.chmod(0)
-    assert as_nobody(lambda: refusal(locked)) == (
-        f"{locked}: no photo or clip was found in this folder; "
-        f"{locked}: the folder cannot be opened (Permission denied)."
-    )
-    assert as_nobody(lambda: refusal(locked / "inside")) == f"{locked}/inside: cannot be opened (Permission denied)."

@@ -1,5 +1,7 @@
-"""The mean of captioners: by arithmetic on their weights."""
+"""Model folders: the mean of captioners by arithmetic on their weights, bases, and how they are loaded."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ import torch
 from capscore.errors import UserError
 from tellapart import models
 from tellapart.data.tokenizers import WordTokenizer
+from tellapart.models import _allowed
 from tellapart.models.averaging import average
 
 ENCODER = {"name": "efficientnet_lite2", "image_size": 64, "grid": 2, "weights_sha256": "0"}
@@ -87,3 +90,28 @@ def test_what_has_no_mean_is_refused(tmp_path, more, shares, sentence):
     with pytest.raises(UserError, match=sentence):
         average([tmp_path / "0", tmp_path / "1"], tmp_path / "mean", shares)
     assert not (tmp_path / "mean").exists()
+
+
+# Bases: a run that was trained over another model does not decide what is read from this machine
+
+
+@pytest.mark.parametrize("name", ["../secret", "models/../../secret", "secret", "/elsewhere/secret"])
+def test_a_base_outside_of_the_folder_is_refused(tmp_path, monkeypatch, name):
+    (tmp_path / "here" / "secret").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UserError, match="does not decide what is read"):
+        _allowed(name, tmp_path / "sent" / "run")
+
+
+def test_embedded_models_hub_ids_and_neighbours_are_bases(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("plain", "Salesforce/blip-image-captioning-base", str(tmp_path / "before")):
+        assert _allowed(name, tmp_path / "run") == name
+
+
+def test_loading_a_captioner_loads_no_compiler():
+    """torch's compiler takes longer to load than a captioner does, and drawing weights without memory asked for it."""
+    script = "import sys, torch; from tellapart import models; models.load('plain', torch.device('cpu')); "
+    script += "print('torch._dynamo' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
