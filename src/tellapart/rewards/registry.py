@@ -48,6 +48,7 @@ from tellapart.rewards.retrieval import (
 )
 from tellapart.rewards.words import Different, Ending, Faithful, Objects, Repetition, never_last
 
+# Each is the part of `RewardContext` of that name; "detector" is what its `objects` come from.
 Need = Literal["image_retriever", "text_retriever", "look_alikes", "references", "detector"]
 Needs = Callable[[RewardsConfig], set[Need]]
 
