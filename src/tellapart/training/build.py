@@ -307,6 +307,7 @@ def policy_step(
     kind  PolicyGradient, or one that also measures itself
     wrap  replaces each reward, by its name (default: none)
     """
+    is_compared = recipe.objective.policy.kl > 0
     return kind(
         captioner,
         tokenizer,
@@ -314,15 +315,10 @@ def policy_step(
         recipe.objective.policy,
         max_words=recipe.data.max_words,
         view=context.view,
-        reference_policy=frozen(captioner) if recipe.objective.policy.kl else None,
+        reference_policy=copy.deepcopy(captioner).eval().requires_grad_(False) if is_compared else None,
         total=context.world.sum,
         hide_regions=recipe.objective.hide_regions,
     )
-
-
-def frozen(captioner: nn.Module) -> nn.Module:
-    """A copy that stays as it is."""
-    return copy.deepcopy(captioner).eval().requires_grad_(False)
 
 
 def objective(recipe: Recipe, captioner: nn.Module, tokenizer: Tokenizer, mean: MeanWeights | None = None) -> Step:

@@ -163,27 +163,20 @@ def save_checkpoint(
     keeps  what else there is to remember, by name; a name is the first part of its tensors' names
     """
     states = world.gather({name: state.numpy().tobytes().hex() for name, state in _random_states().items()})
-    world.on_main(lambda: _write(file, model, optimizer, position, keeps, states))
 
+    def write() -> None:
+        tensors = {f"model/{name}": tensor for name, tensor in own_weights(model).items()}
+        for part, kept in keeps.items():
+            tensors.update({f"{part}/{name}": tensor for name, tensor in kept.state().items()})
+        for index, state in optimizer.state_dict()["state"].items():
+            tensors.update({f"optimizer/{index}/{key}": torch.as_tensor(value) for key, value in state.items()})
+        for rank, of_process in enumerate(states):
+            for name, state in of_process.items():
+                tensors[_random_name(rank, name)] = torch.frombuffer(bytearray.fromhex(state), dtype=torch.uint8)
+        contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        files.replace(file, save_tensors(contiguous, metadata={"position": json.dumps(position)}))
 
-def _write(
-    file: Path,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    position: dict[str, Any],
-    keeps: Mapping[str, Stateful],
-    states: list[dict[str, str]],
-) -> None:
-    tensors = {f"model/{name}": tensor for name, tensor in own_weights(model).items()}
-    for part, kept in keeps.items():
-        tensors |= {f"{part}/{name}": tensor for name, tensor in kept.state().items()}
-    for index, state in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer/{index}/{key}": torch.as_tensor(value) for key, value in state.items()}
-    for rank, of_process in enumerate(states):
-        for name, state in of_process.items():
-            tensors[_random_name(rank, name)] = torch.frombuffer(bytearray.fromhex(state), dtype=torch.uint8)
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    files.replace(file, save_tensors(contiguous, metadata={"position": json.dumps(position)}))
+    world.on_main(write)
 
 
 def load_checkpoint(

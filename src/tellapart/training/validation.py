@@ -5,7 +5,7 @@ whether a policy collapses.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -82,7 +82,8 @@ def validate(
     rules = Rules.of(tokenizer, max_words=max_words)
     described = all(data.captions)
     shares = []  # of each batch its captions, and its words, loss and accuracy
-    for photos in list(_chunks(len(data)))[world.rank :: world.size]:
+    for start in range(0, len(data), _BATCH)[world.rank :: world.size]:
+        photos = np.arange(start, min(start + _BATCH, len(data)))
         chosen = [_as_many(data.captions[photo]) if described else [] for photo in photos]
         batch = data.batch(photos, chosen).to(device)
         memory = captioner.encode(batch.inputs)
@@ -121,11 +122,6 @@ def _mean(values: Tensor, weights: Tensor) -> float:
 def _as_many(captions: list[list[int]], count: int = 5) -> list[int]:
     """The first `count` captions; a photo with fewer has some twice, so that each photo counts alike."""
     return [k % len(captions) for k in range(count)]
-
-
-def _chunks(count: int) -> Iterator[NDArray[np.int64]]:
-    for start in range(0, count, _BATCH):
-        yield np.arange(start, min(start + _BATCH, count))
 
 
 class Judge:
