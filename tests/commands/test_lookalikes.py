@@ -13,7 +13,7 @@ from PIL import Image
 from tellapart import __main__
 from tellapart.data.media import photos
 from tellapart.errors import BadPhoto
-from tellapart.neighbours import collection, groups
+from tellapart.neighbours import collection, groups, mining, search
 
 COLOURS = {"red": (250, 20, 20), "orange": (250, 120, 20), "green": (20, 250, 20), "blue": (20, 20, 250)}
 
@@ -81,7 +81,7 @@ def alike(out, folder):
     return {(file, other) for file, kind, other in lines_of(out, folder) if kind == "look-alike"}
 
 
-def test_a_line_for_each_look_alike_and_what_is_the_same_is_told_apart(lookalikes, folder):
+def test_a_line_for_each_look_alike_and_what_is_the_same_is_told_apart(lookalikes, folder, monkeypatch):
     code, out, err = lookalikes(folder, "--k", 1)
     assert code == 0
     assert lines_of(out, folder) == [
@@ -96,6 +96,10 @@ def test_a_line_for_each_look_alike_and_what_is_the_same_is_told_apart(lookalike
     assert "2 (33.3%) have exact copies" in err
     assert "3 (50.0%) have near-duplicates (cosine above 0.95)" in err
     assert lookalikes(folder, folder, "--k", 1)[1] == out  # each once
+    monkeypatch.setattr(mining, "LARGE", 5)
+    monkeypatch.setattr(mining, "has_index", lambda: False)
+    monkeypatch.setattr(search, "has_index", lambda: False)
+    assert "`pip install 'tellapart[index]'` is quicker" in lookalikes(folder, "--k", 1)[2]
 
 
 def test_similarities_are_cosines_or_distances(lookalikes, folder):

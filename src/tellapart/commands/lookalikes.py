@@ -106,6 +106,8 @@ def main(arguments: list[str]) -> int:
     from capscore import caption_files, files
     from tellapart.neighbours.collection import captions_of, collect, group, source
     from tellapart.neighbours.groups import Rule, save
+    from tellapart.neighbours.mining import LARGE
+    from tellapart.neighbours.search import has_index
     from tellapart.neighbours.sheet import write_sheet
 
     if request.by == "caption" and request.metric != "cosine":
@@ -122,6 +124,11 @@ def main(arguments: list[str]) -> int:
     broken: list[str] = []
     given = caption_files.read(request.captions, broken).by_id if request.captions else None
     collection = collect(request.data, request.split)
+    compared = [example.captions if request.by == "caption" else [""] for example in collection.examples]
+    if sum(map(len, compared)) > LARGE and not has_index():
+        print_message(
+            "so many are compared one by one, which takes hours: `pip install 'tellapart[index]'` is quicker."
+        )
     captions = captions_of(collection, given)  # before the photos are read: a wrong file should not cost an hour
     groups = group(
         collection,
@@ -159,7 +166,6 @@ def _print(groups: Groups) -> None:
 
 def _summary(groups: Groups, collection: Collection) -> list[str]:
     """Sentences on what was found, what was left out, and why."""
-    from tellapart.neighbours.mining import LARGE
     from tellapart.neighbours.search import MEASURED_ON
 
     count, rule, sets = len(groups), groups.rule, groups.sets()
@@ -191,8 +197,6 @@ def _summary(groups: Groups, collection: Collection) -> list[str]:
     add(len(groups.failed), "could not be used", len(collection.examples))
     if groups.recall is not None:
         lines.append(f"found by an index: recall {groups.recall:.3f}, measured on {MEASURED_ON} photos")
-    elif count > LARGE:
-        lines.append("searched exactly; `pip install 'tellapart[index]'` makes so large a collection quicker")
     return lines
 
 
