@@ -48,7 +48,7 @@ def captioner(name, streams=("regions", "attributes"), boxes=GRID, crop=False, *
         encoder=SimpleNamespace(fit=SimpleNamespace(crop=crop)),
     )
     network = tiny(name, len(WORDS), **settings)
-    return SimpleNamespace(visual_input=visual, network=network, tokenizer=WORDS, device=torch.device("cpu"))
+    return SimpleNamespace(streams=visual, network=network, tokenizer=WORDS, device=torch.device("cpu"))
 
 
 def picture(data):
@@ -64,7 +64,7 @@ def framed(pixels):
 def test_the_frame_is_around_the_region_with_the_most_weight_and_it_is_brightest(photo):
     one = captioner("up_down", streams=("regions",))
     tokens = torch.tensor(WORDS.encode("a dog on the bed"))
-    weights = mean_over_regions(attention(one.network, one.visual_input.inputs([]), tokens, bos=WORDS.bos).words[1])
+    weights = mean_over_regions(attention(one.network, one.streams.inputs([]), tokens, bos=WORDS.bos).words[1])
     row, column = divmod(int(weights.argmax()), 3)
     pixels = picture(pages.draw(one, photo, "a dog on the bed", "dog"))
     left, top, right, bottom = framed(pixels)
@@ -92,7 +92,7 @@ def test_regions_of_a_detector_are_framed_where_their_boxes_are(photo):
     boxes = torch.cat([corner, corner + 0.3], 1)
     one = captioner("gcn_lstm", streams=("regions", "boxes", "relations"), boxes=boxes)
     tokens = torch.tensor(WORDS.encode("a dog"))
-    found = attention(one.network, one.visual_input.inputs([]), tokens, bos=WORDS.bos).words[1]
+    found = attention(one.network, one.streams.inputs([]), tokens, bos=WORDS.bos).words[1]
     box = boxes[int(mean_over_regions(found).argmax())]
     left, top, right, bottom = framed(picture(pages.draw(one, photo, "a dog", "dog")))
     assert ((left - 8) / 320, (top - 26) / 240) == pytest.approx(box[:2].tolist(), abs=0.01)
@@ -129,7 +129,7 @@ def test_a_captioner_that_is_given_no_boxes_has_pictures_of_what_its_detector_fo
 
     networks = map(network, range(50))
     chosen = next(filter(prefers_the_box, networks))
-    one = SimpleNamespace(visual_input=visual, network=chosen, tokenizer=WORDS, device=torch.device("cpu"))
+    one = SimpleNamespace(streams=visual, network=chosen, tokenizer=WORDS, device=torch.device("cpu"))
     pixels = picture(pages.draw(one, tmp_path / "noise.png", "a dog", "dog"))[top : top + 213, left : left + 320]
     assert framed(pixels) == pytest.approx((160, 213 / 4, 320 * 5 / 6, 213 * 3 / 4), abs=1.01)
 
@@ -138,7 +138,7 @@ def test_a_captioner_that_is_given_no_boxes_has_pictures_of_what_its_detector_fo
 def test_glied_has_two_columns_and_the_group_is_that_of_the_region_most_attended_to(photo, settings):
     one = captioner("glied", **settings)
     tokens = torch.tensor(WORDS.encode("a dog on the bed"))
-    found = attention(one.network, one.visual_input.inputs([]), tokens, bos=WORDS.bos)
+    found = attention(one.network, one.streams.inputs([]), tokens, bos=WORDS.bos)
     pixels = picture(pages.draw(one, photo, "a dog on the bed", "bed"))
     half = 8 + 320 + 4
     chosen = int(found.words[4].regions[-1].mean(0).argmax())

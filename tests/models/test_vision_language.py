@@ -47,7 +47,7 @@ def files(tmp_path_factory) -> list[str]:
 
 
 def memory_of(captioner, files):
-    return captioner._shown([captioner.visual_input.load(file) for file in files])[1]
+    return captioner._shown([captioner.streams.load(file) for file in files])[1]
 
 
 def generated(folder: Path, kind: str, prompt: str, files: list[str], banned, beam: int) -> list[list[int]]:

@@ -124,7 +124,7 @@ def test_a_captioner_of_photos_goes_on_with_clips(world):
     assert captioner.encoder.identity["frames"] == 3
     rows = list(captioner.caption([str(world / "p1.png"), str(world / "c1.mkv")]))
     assert [row.error for row in rows] == ["", ""]
-    seen = captioner.visual_input
+    seen = captioner.streams
     inputs = seen.inputs([seen.load(str(world / name)) for name in ("c1.mkv", "p1.png", "c2.mkv")])
     assert inputs["regions"].mask.sum(1).tolist() == [12, 4, 12]
     with pytest.raises(UserError, match=r"another encoder: grid is 2 there and 4 here"):

@@ -60,8 +60,8 @@ class PhotoCaptioner:
         ['a ...', 'a ...']
     """
 
-    def __init__(self, model: models.Model, visual_input: Sources, device: torch.device, for_clips: str = ""):
-        self.model, self.visual_input, self.device, self.for_clips = model, visual_input, device, for_clips
+    def __init__(self, model: models.Model, streams: Sources, device: torch.device, for_clips: str = ""):
+        self.model, self.streams, self.device, self.for_clips = model, streams, device, for_clips
 
     @property
     def network(self) -> Captioner:
@@ -75,7 +75,7 @@ class PhotoCaptioner:
     def identity(self) -> str:
         """Everything that captions depend on beside the photo and the search."""
         clips_too = f" {models.weights_sha256(models.find(self.for_clips))}" if self.for_clips else ""
-        return f"{self.model.sha256} {self.visual_input.identity}{clips_too}"
+        return f"{self.model.sha256} {self.streams.identity}{clips_too}"
 
     @cached_property
     def _of_clips(self) -> PhotoCaptioner:
@@ -84,9 +84,9 @@ class PhotoCaptioner:
     @property
     def encoder(self) -> PhotoEncoder:
         """The network that makes regions of photos."""
-        if self.visual_input.encoder is None:
+        if self.streams.encoder is None:
             raise UserError("this captioner takes imported features, and has no encoder for other photos.")
-        return self.visual_input.encoder
+        return self.streams.encoder
 
     @classmethod
     def from_pretrained(cls, name: str | Path | None = None, *, device: str = "auto") -> PhotoCaptioner:
@@ -242,7 +242,7 @@ class PhotoCaptioner:
             name = os.fspath(source)
             captioner = self._of_clips if self.for_clips and named_as_clip(source) else self
         try:
-            return name, captioner, captioner.visual_input.load(source)
+            return name, captioner, captioner.streams.load(source)
         except BadPhoto as error:
             return name, captioner, error
 
@@ -278,7 +278,7 @@ class PhotoCaptioner:
 
         They are computed once more: few ask for them.
         """
-        stream = self.visual_input.get(ATTRIBUTES)
+        stream = self.streams.get(ATTRIBUTES)
         if stream is None:
             raise UserError("this captioner uses no attributes, so there are none to show.")
 
@@ -304,7 +304,7 @@ class PhotoCaptioner:
 
     def _shown(self, photos: list[LoadedPhoto]) -> tuple[Captioner, Any]:
         """The captioner, and its memory of the photos."""
-        return self.model.captioner, self.model.captioner.encode(self.visual_input.inputs(photos))
+        return self.model.captioner, self.model.captioner.encode(self.streams.inputs(photos))
 
     @torch.inference_mode()
     def _decode(

@@ -212,7 +212,7 @@ class ClusterCaptioner(PhotoCaptioner):
     def __init__(self, name: str | None, cluster: Cluster, *, device: str = "auto"):
         """name  none: the embedded default"""
         here = load(name, device=device)
-        super().__init__(here.model, here.visual_input, here.device, here.for_clips)
+        super().__init__(here.model, here.streams, here.device, here.for_clips)
         self._name = name and "+".join(_portable_name(member, EMBEDDED) for member in models.members(name))
         self._cluster, self._wanted_device = cluster, device
 

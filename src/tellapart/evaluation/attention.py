@@ -81,7 +81,7 @@ def section(pictures: Sequence[Picture]) -> Markup:
 
 
 def _scene(captioner: PhotoCaptioner, file: Path, caption: str) -> _Scene | None:
-    visual, words, network = captioner.visual_input, captioner.tokenizer, captioner.network
+    visual, words, network = captioner.streams, captioner.tokenizer, captioner.network
     tokens = words.encode(caption)
     if not tokens or len(tokens) != len(caption.split()):
         return None

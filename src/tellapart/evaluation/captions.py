@@ -153,7 +153,7 @@ def _key(captioner: PhotoCaptioner, search: Search, name: str) -> str:
 
 def _word_regions(captioner: PhotoCaptioner, file: Path, caption: str) -> WordRegions | None:
     """None where it is unknown which part of the photo a feature belongs to."""
-    visual, words = captioner.visual_input, captioner.tokenizer
+    visual, words = captioner.streams, captioner.tokenizer
     tokens = words.encode(caption)
     encoder = visual.encoder
     if (

@@ -483,7 +483,7 @@ def add_self_retrieval(row: Row, captioner: PhotoCaptioner, split: Split, measur
     The end of a caption does not count.
     """
     photo_of, texts = queries(row.captions, measured)
-    words, visual = captioner.tokenizer, captioner.visual_input
+    words, visual = captioner.tokenizer, captioner.streams
     batches = batched(ordered_map(lambda photo: visual.load(photo.file), split.photos), _BATCH)
     with Progress(f"self-retrieval, {row.captions.model.name}", len(split.photos)) as bar:
         logp = log_probabilities_of_pairs(

@@ -57,7 +57,7 @@ def test_a_photo_that_was_seen_before_is_not_looked_at_again(small_model, photo_
 def test_captions_do_not_pass_for_those_of_an_encoder_that_looked(small_model, photo_folder, seen):
     """Features are stored in half precision, and a caption may hang on the difference."""
     stored = load(small_model, device="cpu", features=seen, paths=[str(photo_folder)])
-    assert stored.visual_input.identity != load(small_model, device="cpu").visual_input.identity
+    assert stored.streams.identity != load(small_model, device="cpu").streams.identity
 
 
 def test_evaluate_takes_stored_features(small_model, photo_folder, seen, looked_at, tellapart, tmp_path, own_cache):
