@@ -160,7 +160,7 @@ def test_what_the_last_stage_lacks_is_said_before_the_first_one(
     write, tellapart, tmp_path, stage, problem, monkeypatch
 ):
     monkeypatch.setattr("tellapart.encoders.find_spec", lambda name: None)
-    for where in ("capscore.paths.package", "tellapart.retrievers.readers.package_folder"):
+    for where in ("capscore.system.package", "tellapart.retrievers.readers.package_folder"):
         monkeypatch.setattr(where, lambda name: None)
     code, _, err = tellapart("train", write({"name": "xe"}, {"name": "last", **stage}), "--out", tmp_path / "runs")
     assert code == 2
