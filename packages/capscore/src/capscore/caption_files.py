@@ -335,7 +335,7 @@ def _text(caption: Any, name: str, source: str) -> str:
 
 
 def name_of(record: Any, position: int, kind: str) -> str:
-    """What to call a record in a sentence: by its id, and by where it stands when that does not help to find it."""
+    """The name of a record in a sentence: its id, or its place where that does not help to find it."""
     thing = kind.removesuffix("s")
     id = record.get("id") if isinstance(record, dict) else None
     # repr, because an id may hold what no terminal can show
@@ -392,7 +392,7 @@ class TrainingCaptions:
 
     @cached_property
     def signature(self) -> str:
-        """How many there are, and which: two sets that are not the same have another one."""
+        """Their number and a hash: two sets that are not the same have another one."""
         digest = hashlib.sha256("\n".join(sorted(self._captions)).encode("utf-8", "surrogatepass"))
         return f"{len(self)}-{digest.hexdigest()[:8]}"
 

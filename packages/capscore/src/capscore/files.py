@@ -92,7 +92,7 @@ def read_text(path: Path, *, errors: str = "strict", most: int | None = None) ->
 
 
 def _unpacked(path: Path, data: bytes, most: int) -> bytes:
-    """What a gzip file holds; 8 MB of it can stand for 8 GB, so it is unpacked bit by bit."""
+    """The contents of a gzip file; 8 MB of it can stand for 8 GB, so it is unpacked bit by bit."""
     parts, size = list[bytes](), 0
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
@@ -125,7 +125,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_json_value(path: Path, *, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """What a JSON file holds, plain or gzipped; `pairs` makes an object of its keys and values (default: a dict)."""
+    """The value in a JSON file, plain or gzipped; `pairs` makes an object of its keys and values (default: a dict)."""
     return parse_json(read_text(path), path, pairs=pairs)
 
 
@@ -195,7 +195,7 @@ def replace_open(path: Path, data: bytes, by_user: bool) -> int:
 
 def refuse_link(path: Path) -> None:
     """Refuse a link in the place of a file that we name ourselves."""
-    if _is_link(path):
+    if os.path.islink(path):  # noqa: PTH114 - Path.is_symlink raises where a name is too long for the file system
         raise UserError(f"{path}: this is a link, and a file that tellapart names itself is not written through one.")
 
 
@@ -231,7 +231,7 @@ def _unfinished(folder: Path) -> Iterator[tuple[Path, BinaryIO]]:
 
 @cache  # once in a process: what it leaves itself, it removes itself
 def remove_leftovers(folder: Path) -> None:
-    """What killed processes left of files that they were writing; a living one holds a lock on its own."""
+    """Remove unfinished files that killed processes left; a living one holds a lock on its own."""
     if not system.HAS_LOCKS:  # then it is unknown who is still writing
         return
     with suppress(OSError), os.scandir(folder) as entries:
@@ -256,7 +256,7 @@ def _remove_leftover(path: Path) -> None:
 
 
 def is_at(handle: int, path: Path) -> bool:
-    """Whether the open file is still the one of that name."""
+    """True if the open file is still the one of that name."""
     try:
         return os.path.samestat(os.fstat(handle), path.lstat())
     except FileNotFoundError:
@@ -265,10 +265,6 @@ def is_at(handle: int, path: Path) -> bool:
 
 def is_file(path: Path) -> bool:
     return os.path.isfile(path)  # noqa: PTH113 - Path.is_file raises where a name is too long for the file system
-
-
-def _is_link(path: Path) -> bool:
-    return os.path.islink(path)  # noqa: PTH114 - as above
 
 
 def is_folder(path: Path) -> bool:

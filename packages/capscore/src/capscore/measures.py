@@ -65,7 +65,7 @@ class Table(MutableMapping[str, Line]):
 
 @contextmanager
 def importing_now(name: str) -> Iterator[None]:
-    """What is added to a table meanwhile is of this plugin."""
+    """Lines that are added to a table meanwhile are this plugin's."""
     _importing.append(Path(name).name)
     try:
         yield
@@ -156,7 +156,6 @@ class Measures(Table[Measure]):
         return {name: measure for measure in self for name in (measure, *self[measure].names)}
 
     def score(self, name: str) -> Score | None:
-        """What is known of one figure."""
         measure = self.home.get(name)
         return next((score for score in self[measure].scores if score.name == name), None) if measure else None
 
@@ -168,7 +167,7 @@ def called(function: str, *arguments: Any) -> Any:
 
 
 def _by(function: str, *fields: str) -> Callable[[ScoringInputs], Statistics]:
-    """What a function gives of some fields of the inputs."""
+    """The function called with these fields of the inputs."""
     return lambda inputs: called(function, *(getattr(inputs, field) for field in fields))
 
 

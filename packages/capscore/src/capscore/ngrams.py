@@ -152,7 +152,7 @@ class References:
     def word_gains(
         self, captions: Sentences, photos: Longs, *, threshold: float, normalised: bool, sigma: float
     ) -> tuple[Floats, Floats]:
-        """What the n-grams that a word is in earn with the references of the photo, and what the word itself weighs.
+        """Earnings with the photo's references of the n-grams that a word is in, and the weight of the word itself.
 
         threshold   n-grams that weigh no more than this earn nothing
         normalised  an n-gram weighs by its share of the sentence's n-grams of that length, and not by its count
@@ -205,7 +205,7 @@ def _tokens(sentences: Sentences) -> Tokens:
 
 
 def others(first: Longs, photos: Longs, left_out: Longs) -> tuple[Longs, Longs]:
-    """Which sentences of photo `photos[i]` remain for caption i when one is left out: see `References.without`.
+    """The sentences of photo `photos[i]` that remain for caption i when one is left out: see `References.without`.
 
     Returns their indices, caption after caption, and (N + 1,) where among these the ones of each caption begin.
     """
@@ -320,7 +320,7 @@ def coco() -> WordFrequencies:
 
 @compiled
 def _slot(key: int, size: int) -> int:
-    """Where the search for a key begins in a table of `size` slots, a power of two."""
+    """The slot where the search for a key begins, of `size`, a power of two."""
     return int((np.uint64(key) * _SPREADER) >> np.uint64(32)) & (size - 1)
 
 
@@ -348,7 +348,7 @@ def _insert(slots: Longs, key: int, number: int) -> None:
 
 @compiled
 def _room(slots: Longs) -> int:
-    """How many n-grams a table may hold, the empty one counted: fuller, it would be slow; emptier, large."""
+    """The number of n-grams that a table may hold, the empty one counted: fuller is slow; emptier, large."""
     return len(slots) // 4 * 3
 
 
@@ -453,7 +453,7 @@ def _index(slots: Longs, bag: Longs, edges: Longs, numbers: Ints, entries: Ints)
 
 @compiled
 def _entry(numbers: Ints, entries: Ints, number: int, size: int) -> int:
-    """Where in the bag an n-gram of the references is, or UNKNOWN."""
+    """The bag's entry of an n-gram of the references, or UNKNOWN."""
     place = number & (size - 1)
     while numbers[place] != EMPTY:
         if numbers[place] == number:
@@ -532,7 +532,7 @@ def _norms(edges: Longs, ids: Ints, times: Ints, weights: Floats) -> Floats:
 
 @compiled
 def _candidates(numbers: Ints, size: int, ids: Ints, begin: int, end: int, places: Longs) -> int:
-    """Where in ids[begin:end] n-grams are that the bag may have: all that it has, and few others.  Returns how many.
+    """Find places in ids[begin:end] of n-grams that the bag may have: all that it has, few others.  Returns how many.
 
     Without a branch: a processor would guess wrongly at every other n-gram.
     """

@@ -27,7 +27,7 @@ _Y = re.compile(r"(?<=[^aeiou])y$")
 class Mention:
     """An object word in a caption.
 
-    classes  what it may mean, by number; usually one
+    classes  those that it may mean, by number; usually one
     sure     it means an object, so that it is wrong where none of them is
     """
 

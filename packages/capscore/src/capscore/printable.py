@@ -59,7 +59,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def print_problems(problems: Collection[str]) -> int:
-    """What could not be used, a line each on stderr; the exit code of the command."""
+    """The exit code of a command that could not use these, each of which gets a line on stderr."""
     for problem in problems:
         print_message(problem)
     return 1 if problems else 0

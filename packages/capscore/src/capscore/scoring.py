@@ -133,7 +133,7 @@ class ScoringInputs:
 
     @property
     def _words_with_blanks(self) -> bool:
-        """Whether any word has blanks, of all that have been met."""
+        """True if any word has blanks, of all that have been met."""
         return not all(map(str.isprintable, self._words))
 
     @cached_property
@@ -146,7 +146,6 @@ class ScoringInputs:
 
     @property
     def caption_counts(self) -> list[int]:
-        """How many captions each photo has."""
         return list(map(len, self._raw_captions))
 
     @property
@@ -183,7 +182,7 @@ def no_search_for_cycles() -> Iterator[None]:
 
 @dataclass(frozen=True, repr=False)
 class Scores:
-    """What `measure` found; a table in terminals and notebooks.
+    """Result of `measure`; a table in terminals and notebooks.
 
     All scores are fractions on the scale of the COCO evaluation.
     """
@@ -344,13 +343,13 @@ def _run(inputs: ScoringInputs, paired: Paired, request: Chosen, notes: list[str
     statistics, skipped = [], {}
     for family in request.families:
         measure = MEASURES[family]
-        not_given = _not_given(measure, inputs)
-        why = not_given or measure.missing()
+        lacking = _lacking(measure, inputs)
+        why = lacking or measure.missing()
         if why is None:
             statistics.append(_computed(family, measure, inputs, len(paired.ids)))
         elif request.by_name:
             raise UserError(f"{family} cannot be computed: {why}")
-        elif request.all or not not_given:
+        elif request.all or not lacking:
             skipped[family] = why
         bar.advance(note=family)
     computed = {name for measured in statistics for name in measured.names}
@@ -390,8 +389,8 @@ def _computed(family: str, measure: Measure, inputs: ScoringInputs, photos: int)
     return result
 
 
-def _not_given(measure: Measure, inputs: ScoringInputs) -> str | None:
-    """What a measure needs and was not given; nothing if it has all."""
+def _lacking(measure: Measure, inputs: ScoringInputs) -> str | None:
+    """A sentence on what a measure needs beside the captions and lacks; nothing if it has all."""
     if "several captions" in measure.needs and max(inputs.caption_counts, default=0) < 2:
         return "it compares several captions of one photo, and there is one each."
     if "training captions" in measure.needs and inputs.training is None:
@@ -400,7 +399,7 @@ def _not_given(measure: Measure, inputs: ScoringInputs) -> str | None:
 
 
 def settings(inputs: ScoringInputs, df: str) -> dict[str, str]:
-    """What figures of a run may depend on beside the captions, for their signatures."""
+    """Settings that figures of a run may depend on beside the captions, for their signatures."""
     return {
         "tok": "ptb",
         "refs": _span(inputs.reference_counts),
@@ -418,7 +417,7 @@ def _span(counts: Sequence[int]) -> str:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What is to be computed."""
+    """A request for scores."""
 
     names: list[str]  # scores, in the order asked for
     by_name: bool = False  # each was asked for, and has to be there
@@ -431,7 +430,7 @@ class Chosen:
 
 
 def chosen(metrics: str | Sequence[str] | None) -> Chosen:
-    """What names of measures and scores ask for; refuses those that there are not, and that cannot run here."""
+    """The request in names of measures and scores; refuses those that there are not, and that cannot run here."""
     if metrics is None:
         return Chosen([name for measure in MEASURES.values() if "Java" not in measure.needs for name in measure.names])
     names = [name.strip() for name in (metrics.split(",") if isinstance(metrics, str) else metrics)]
@@ -459,7 +458,7 @@ def without_references(training: TrainingCaptions | None) -> list[str]:
 
 
 def notes(metrics: str | Sequence[str] | None) -> list[str]:
-    """What those should know who ask for measures by these names."""
+    """Sentences for those who ask for measures by these names."""
     request = chosen(metrics)
     if request.by_name and "CIDEr" in request.names:
         return ["CIDEr is the plain form, as asked; what papers and leaderboards print as CIDEr is CIDEr-D here."]

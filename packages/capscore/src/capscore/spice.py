@@ -142,7 +142,7 @@ class _Runner:
             return _read(folder / "out.json", count)
 
     def _parses(self) -> Path | None:
-        """Where SPICE keeps the parses of captions, so that other captions of the same photos are scored quickly."""
+        """A folder for the parses of captions, so that other captions of the same photos are scored quickly."""
         if self._folder is not None and self._keep_parses:
             folder = self._folder / "spice" / "parses"
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""What a measure needs to know of each photo, so that one function resamples any measure: intervals, paired tests."""
+"""Statistics of each photo that add up to a score, so that one function resamples any measure: intervals, tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What systems differ in (locks on open files, some flags of `open`, owners of files, cores), and where things are.
+"""Differences between systems (locks on open files, some flags of `open`, owners of files, cores), and folders.
 
 Where there are no locks, nothing is locked: two commands that write to the same place at once are then not kept apart.
 The tests run on Linux.

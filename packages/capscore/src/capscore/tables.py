@@ -156,7 +156,7 @@ def safe(text: str) -> str:
 
 
 def text_of(cell: str) -> str:
-    """What `safe` or another program wrote.  Bytes that are not UTF-8 are taken for those of Windows."""
+    """The text that `safe` or another program wrote.  Bytes that are not UTF-8 are taken for those of Windows."""
     if _HALVES.search(cell):
         data = cell.encode("utf-8", "surrogateescape")
         try:

@@ -57,7 +57,7 @@ def content(words: Iterable[str]) -> list[str]:
 
 
 def flaws(words: Sequence[str]) -> int:
-    """What re-ranking counts against a caption: repeated content words, and breaking off.
+    """Flaws that re-ranking counts against a caption: repeated content words, and breaking off.
 
     >>> flaws("a red bus and a red red car on a".split())
     3
@@ -172,12 +172,12 @@ _PRECEDING = 3  # words
 
 
 def roles(words: Iterable[str]) -> list[int]:
-    """What each word of a caption is: a stop word with a number of its own, or CONTENT."""
+    """Of each word: a number of its own if it is a stop word, or CONTENT."""
     return [_ROLE_OF[word] if word in STOP_WORDS else CONTENT for word in words]
 
 
 class WordOrder:
-    """What people go on with after three words.
+    """Words with which people go on after three words.
 
     usual  (n,) sorted: runs of four roles as numbers, those that are no rarer than one in five hundred
     """

@@ -90,7 +90,6 @@ class Meteor:
         return out[np.minimum.reduceat(rows, first[:-1])]  # of equally good references the first
 
     def _words(self, vocabulary: list[str], numbers: NDArray[np.uint64]) -> Words:
-        """What the matching needs to know of each word."""
         sets = np.zeros((len(vocabulary), 2), np.int32)
         listed, rows = self._listed(numbers)
         sets[listed] = self._index.all[rows[listed]]
@@ -107,7 +106,7 @@ class Meteor:
         return Words(keys, stems, *_shared(sets, self._index.sets), function)
 
     def _listed(self, numbers: NDArray[np.uint64]) -> tuple[NDArray[np.bool_], NDArray[np.intp]]:
-        """Which words WordNet knows, and their rows."""
+        """True of words that WordNet knows, and their rows."""
         words = self._index.words
         rows = np.minimum(np.searchsorted(words, numbers), len(words) - 1)
         return (words[rows] == numbers), rows
@@ -348,7 +347,7 @@ def _mark_consonantal_y(word: str) -> str:
 
 
 def _regions(word: str) -> tuple[int, int]:
-    """Where R1 and R2 begin."""
+    """The beginnings of R1 and R2."""
     for prefix in ("gener", "commun", "arsen"):
         if word.startswith(prefix):
             r1 = len(prefix)

@@ -1,4 +1,4 @@
-"""How METEOR pairs the words of two captions: all that may match, then a beam search for the best way to use them.
+"""Alignment of two captions as METEOR does it: all matches of their words, then a beam search for the best choice.
 
 The score depends on which of several equally good alignments is found, so the search keeps to METEOR 1.5's own order of
 matches, its ties and its habits (`_search` names them).
@@ -216,7 +216,7 @@ def _doubled(rows: NDArray[Number]) -> NDArray[Number]:
 
 @compiled
 def _share(sets: Longs, edges: Longs, one: int, other: int) -> bool:
-    """Whether two words have a synonym set in common; the sets of each are sorted."""
+    """True if two words have a synonym set in common; the sets of each are sorted."""
     left, right = edges[one], edges[other]
     while left < edges[one + 1] and right < edges[other + 1]:
         if sets[left] == sets[right]:
@@ -230,7 +230,7 @@ def _share(sets: Longs, edges: Longs, one: int, other: int) -> bool:
 
 @compiled
 def _span_table(spans: Phrases) -> Table:
-    """Where the phrases of a caption are, by their numbers: equal ones are linked in their order."""
+    """The places of a caption's phrases, by their numbers: equal ones are linked in their order."""
     longest = spans.shape[1]
     size = 2
     while size < 2 * len(spans) * longest:

@@ -147,7 +147,7 @@ class Index:
 
     @property
     def shift(self) -> int:
-        """What leaves the first b of a number's 64 bits."""
+        """Shifted by this, of a number's 64 bits the first b are left."""
         return 65 - (len(self.buckets) - 1).bit_length()
 
 
@@ -158,7 +158,7 @@ def available() -> str | None:
 
 
 def data_folder() -> Path:
-    """Where pycocoevalcap keeps METEOR's data."""
+    """The folder in which pycocoevalcap keeps METEOR's data."""
     folder = _installed()
     if not folder or available():
         raise UserError(_ADVICE)
@@ -206,7 +206,7 @@ def read_prefixes(text: str) -> dict[str, bool]:
 
 
 def base_forms(word: str) -> Iterator[str]:
-    """What the base form of a regular word may be, most likely first."""
+    """Possible base forms of a regular word, most likely first."""
     if word.endswith("ss") or len(word) <= 2:
         yield word
         return
@@ -249,7 +249,7 @@ def _version(folder: Path) -> str:
 
 
 def _is_private(folder: Path) -> bool:
-    """Whether no other user can have put a file there."""
+    """True if no other user can have put a file there."""
     try:
         state = folder.lstat()
     except OSError:

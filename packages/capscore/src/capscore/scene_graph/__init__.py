@@ -84,7 +84,7 @@ def infinitive(word: str, irregular: Mapping[str, str], vocabulary: Container[st
 
 
 def _pronounceable(stem: str) -> bool:
-    """Whether this can be a verb: bring has no ending."""
+    """True of what can be a verb: bring has no ending."""
     return len(stem) > 1 and any(letter in "aeiouy" for letter in stem)
 
 
@@ -236,7 +236,7 @@ class _Caption:
         return [i, *(child for child in self._of(i, "conj") if _kind(self.tags[child]) == _kind(self.tags[i]))][:_MOST]
 
     def _counted(self, i: int) -> int:
-        """What a phrase such as "two of the boats" or "a bunch of bananas" speaks of; else the word itself."""
+        """The boats of "two of the boats", the bananas of "a bunch of bananas"; else the word itself."""
         if self.tags[i] == "CD" or self.words[i] in _QUANTITIES:
             for child in self._of(i, "nmod"):
                 if self.tags[child] in _NOUNS and self._preposition(child) == "of":
@@ -350,14 +350,14 @@ class _Caption:
                 self._attribute(subject, self._name(attribute))
 
     def _read_clause(self, thing: int, predicate: int) -> None:
-        """What a clause behind a thing says of it: riding a bike, that is parked here, that is red."""
+        """Facts from a clause behind a thing: riding a bike, that is parked here, that is red."""
         if self.tags[predicate] in _VERBS:
             self._read_verb(thing, predicate, passive=bool(self._of(predicate, "nsubjpass")))
         elif self.tags[predicate] == "JJ" and self._of(predicate, "cop"):
             self._attribute(thing, self._name(predicate))
 
     def _read_verb(self, subject: int, verb: int, passive: bool) -> bool:
-        """What the subject does to which things, or where; False if the verb has none."""
+        """Facts of the subject with the verb's things and places; False if it has none."""
         name = self._verb(verb)
         objects = [thing for child in self._of(verb, "dobj")[:_MOST] for thing in self._joined(self.stands_for[child])]
         circumstances = self._circumstances(verb)

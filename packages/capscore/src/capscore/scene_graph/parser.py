@@ -35,7 +35,7 @@ class Parses(NamedTuple):
 
 
 def describe(word: str) -> tuple[int, int, int, int]:
-    """What the perceptrons know of a word: itself, its last three and its last two letters, digits and hyphens."""
+    """A word as the perceptrons see it: itself, its last three and its last two letters, digits and hyphens."""
     text = word.encode("utf-8", "replace")
     shape = (1 if any(byte in b"0123456789" for byte in text) else 0) + (2 if b"-" in text else 0)
     return zlib.crc32(text), zlib.crc32(text[-3:]), zlib.crc32(text[-2:]), shape
@@ -262,7 +262,6 @@ def best(weights: Weights | NDArray[np.float64], features: Integers, allowed: ND
 
 @compiled
 def may(depth: int, front: int, count: int, allowed: NDArray[np.bool_]) -> None:
-    """Which of the MOVES the parser has."""
     allowed[0] = front < count
     allowed[1] = depth > 1
     allowed[2] = depth == 1 or (depth > 1 and front < count)  # one word alone hangs on the root

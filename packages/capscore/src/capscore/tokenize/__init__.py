@@ -185,7 +185,7 @@ def tokenize_file(texts: Sequence[str], places: Sequence[int] | None = None) -> 
 
 
 def may_keep_its_stop(text: str, last_word: str) -> bool:
-    """Whether the full stop at the end of a text can belong to its last word, if what follows is right for it."""
+    """True if the full stop at the end of a text can belong to its last word, given the right text behind it."""
     if len(last_word) > LONGEST_THAT_DEPENDS:
         return False
     pattern = LONE_LETTER_AT_END if len(last_word) == 1 else BEFORE_A_NUMBER_AT_END
@@ -193,7 +193,7 @@ def may_keep_its_stop(text: str, last_word: str) -> bool:
 
 
 def begins_a_sentence(texts: Sequence[str], place: int) -> bool:
-    """Whether the first caption with anything in it, from `place` on, begins as sentences do."""
+    """True if the first caption with anything in it, from `place` on, begins as sentences do."""
     following = next((text for text in islice(texts, place, None) if text and not text.isspace()), "")
     return SENTENCE_BEGINS.match(following + END) is not None
 

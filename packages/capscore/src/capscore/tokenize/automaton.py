@@ -29,8 +29,8 @@ class CharacterSet:
     negated: bool = False
 
     def __contains__(self, character: str) -> bool:
-        found = character in self.characters or any(holds(character) for holds in self.predicates)
-        return found != self.negated
+        listed = character in self.characters or any(holds(character) for holds in self.predicates)
+        return listed != self.negated
 
 
 def with_both_cases(characters: str) -> frozenset[str]:
@@ -184,29 +184,26 @@ class Scanner:
     # ---- nodes to states
 
     def from_node(self, node: int) -> frozenset[int]:
-        """What follows freely from a node, of which only nodes that lead on by a character or end a pattern matter."""
-        found = self.reached.get(node)
-        if found is None:
-            seen, waiting = {node}, [node]
+        """Nodes that follow freely from a node: those that lead on by a character or end a pattern."""
+        if node not in self.reached:
+            reached, waiting = {node}, [node]
             while waiting:
-                for other in self.nodes[waiting.pop()].freely:
-                    if other not in seen:
-                        seen.add(other)
-                        waiting.append(other)
-            found = frozenset(other for other in seen if self.nodes[other].on or other in self.pattern_at)
-            self.reached[node] = found
-        return found
+                following = [other for other in self.nodes[waiting.pop()].freely if other not in reached]
+                reached.update(following)
+                waiting += following
+            self.reached[node] = frozenset(
+                other for other in reached if self.nodes[other].on or other in self.pattern_at
+            )
+        return self.reached[node]
 
     def state(self, nodes: Sequence[int]) -> int:
         """The number of the state that these nodes and all that follow freely from them make up."""
         members = frozenset[int]().union(*map(self.from_node, nodes))
-        number = self.number_of_state.get(members)
-        if number is None:
-            number = len(self.states)
+        number = self.number_of_state.setdefault(members, len(self.states))
+        if number == len(self.states):
             self.states.append(members)
             self.rows.append({})
             self.accepted.append(min((self.pattern_at[n] for n in members if n in self.pattern_at), default=None))
-            self.number_of_state[members] = number
         return number
 
     def kind(self, character: str) -> int:
@@ -236,12 +233,11 @@ class Scanner:
             return following
 
     def can_continue(self, state: int) -> bool:
-        """Whether any character leads on from this state."""
         return any(self.nodes[node].on for node in self.states[state])
 
 
 def parse_count(pattern: str, at: int) -> tuple[int, int | None, int]:
-    """How often the atom before `at` may stand: least, most (None: without limit), and where the pattern goes on."""
+    """Least and most times that the atom before `at` may stand (None: no limit), and where the pattern goes on."""
     mark = pattern[at : at + 1]
     if mark in ("?", "*", "+"):
         return (1 if mark == "+" else 0), (1 if mark == "?" else None), at + 1

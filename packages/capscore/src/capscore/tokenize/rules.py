@@ -1,4 +1,4 @@
-"""What counts as one word in COCO's caption evaluation: the conventions of Stanford's PTBTokenizer 3.4.1, as patterns.
+"""Words as COCO's caption evaluation has them: the conventions of Stanford's PTBTokenizer 3.4.1, as patterns.
 
 The tokens it makes are those of the Penn Treebank, with its own ideas about abbreviations, addresses and emoticons.
 The patterns describe what it does, oddities included: that "co.a" is two words and "end.The" is one is not a slip of
