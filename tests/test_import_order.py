@@ -7,10 +7,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent / "src" / "tellapart"
 # Each line may import itself and the lines above it.
 ORDER = (
-    "errors version journals telemetry paths parallel numerics hub html plugins distributed",
-    "onnx recipe_files databases web",
+    "errors version telemetry paths parallel numerics hub html plugins journals distributed",
+    "onnx databases web",
     "data",
-    "recipe_ranges recipe_policy recipe recipe_files recipe_files",
+    "recipe recipe_files",
     "encoders",
     "features detectors",
     "captioners retrievers metrics taggers",
