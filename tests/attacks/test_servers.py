@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from capscore.errors import UserError
-from support.chat_server import about, endpoint, say_colour
+from support.chat_server import about, completion, endpoint, say_colour, texts
 from tellapart.desk.endpoint import Client
 
 
@@ -131,6 +131,15 @@ def test_a_wait_of_some_seconds_is_spoken_of(serve, coloured_photos, monkeypatch
     (row,) = endpoint(server, retries=1, notify=messages.append).answers_to(about(coloured_photos, "red"))
     assert row.error == ""
     assert messages[0] == f"{server.url}: the server answers 429 (slow down); waiting 30 s"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\x1b[2J\x1b]0;owned\x07A dog.", "A\u202e dog\u202c.", "A\r\ndog.", "A\x00 dog.", "A\u2028dog.", "\x9b31mA dog."],
+)
+def test_a_caption_cannot_steer_a_terminal_or_turn_text_round(serve, coloured_photos, text):
+    (row,) = endpoint(serve(lambda *_: (200, completion([text]), {}))).answers_to(about(coloured_photos, "red"))
+    assert texts(row) == ["A dog."]
 
 
 @pytest.mark.parametrize("status", [400, 404, 307])
