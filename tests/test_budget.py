@@ -1,4 +1,4 @@
-"""Lines and files of each part may only fall: whoever needs more names, beside the number, the feature that they buy."""
+"""Lines and files of each part may only fall: who needs more names, beside the number, the feature that they buy."""
 
 from pathlib import Path
 
