@@ -73,10 +73,6 @@ def importing_now(name: str) -> Iterator[None]:
         _importing.pop()
 
 
-if TYPE_CHECKING:
-    from capscore.scoring import ScoringInputs
-    from capscore.statistics import Statistics
-
 RARE_WORD = 1e-3  # a word is rare if fewer than one photo in a thousand has it in its references
 RARE_ORDER = 1 / 500  # of the captions that have the three words before; people do it in one caption of four to six
 UNIDIOMATIC = 0.05  # the quantile of people's least expected words below which one is unidiomatic
