@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
 import tempfile
@@ -40,6 +41,7 @@ class Tab:
 
     def _next(self):
         while b"\0" not in self._left:
+            assert select.select([self._read], [], [], 120)[0], "the browser does not answer"
             part = os.read(self._read.fileno(), 1 << 20)
             assert part, "the browser is gone"
             self._left += part

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 UNTIL = """new Promise((done, failed) => {{
-  const last = Date.now() + 300000;
+  const last = Date.now() + 90000;
   const look = () => ({}) ? done(true) : Date.now() < last ? setTimeout(look, 20) : failed(Error('still not: ' + {}));
   look();
 }})"""
