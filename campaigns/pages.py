@@ -132,18 +132,18 @@ def _unchecked() -> Callable[[], None]:
     """A fault that is planted: alt texts are put before the tag, and nothing is checked."""
     from tellapart.desk import front_matter, pages
 
-    held, place, line = pages.PageText.holding, pages._place_of_alt, front_matter._entry
+    held, place, entry = pages.PageText.holding, pages._place_of_alt, front_matter.Entry
     pages.PageText.holding = lambda self, changes: list(changes)  # type: ignore[method-assign]
     pages._place_of_alt = lambda text, at: ((at - 4, at - 4), place(text, at)[1])
 
-    def too_early(path: Any, source: str, alt: str | None, spans: Any, start: int) -> Any:
-        return line(path, source, alt, {key: (max(one[0] - 3, 0), one[1], "") for key, one in spans.items()}, start)
+    def too_early(path: Any, source: str, alt: str | None, first: int, last: int, fixed: str = "") -> Any:
+        return entry(path, source, alt, first - 3, last, "")
 
-    front_matter._entry = too_early
+    front_matter.Entry = too_early  # type: ignore[assignment,misc]
 
     def back() -> None:
         pages.PageText.holding = held  # type: ignore[method-assign]
-        pages._place_of_alt, front_matter._entry = place, line
+        pages._place_of_alt, front_matter.Entry = place, entry  # type: ignore[misc]
 
     return back
 
