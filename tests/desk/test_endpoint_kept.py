@@ -86,6 +86,7 @@ def test_a_cache_that_is_damaged_stops_nothing(serve, coloured_photos, cache, da
 def test_old_answers_and_too_many_go(serve, coloured_photos, cache, monkeypatch):
     server, folder = serve(), cache / "answers"
     asked(server, list(coloured_photos.values()))
+    assert folder.stat().st_mode & 0o077 == 0
     monkeypatch.setattr("tellapart.desk.endpoint._MOST", 500)
     kept(server).get("a.jpg", b"")
     assert 300 < sum(answer.stat().st_size for answer in folder.iterdir()) <= 500
@@ -93,6 +94,13 @@ def test_old_answers_and_too_many_go(serve, coloured_photos, cache, monkeypatch)
         os.utime(answer, (0, time.time() - 40 * 86400))
     kept(server).get("a.jpg", b"")
     assert list(folder.iterdir()) == []
+
+
+def test_an_answer_that_another_run_takes_away_meanwhile_ends_nothing(serve, cache):
+    server = serve()
+    kept(server).put("a.jpg", b"asked", b"answer")
+    (cache / "answers" / "gone").symlink_to(cache / "answers" / "nothing")  # stat fails as of a file that has gone
+    assert kept(server).get("a.jpg", b"asked") == b"answer"
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

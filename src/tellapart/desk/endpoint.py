@@ -16,6 +16,7 @@ import http.client
 import io
 import json
 import math
+import os
 import re
 import socket
 import ssl
@@ -23,7 +24,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
@@ -350,8 +351,11 @@ class KeptAnswers:
         self._folder = root / "answers"
         try:
             files.refuse_link(self._folder)
-            self._folder.mkdir(parents=True, exist_ok=True)
-            kept = [(path.stat(), path) for path in self._folder.iterdir()]
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what is in photos is nobody else's business
+            kept = list[tuple[os.stat_result, Path]]()
+            for path in self._folder.iterdir():
+                with suppress(FileNotFoundError):  # another run has just saved its caption
+                    kept.append((path.stat(), path))
             total = 0
             for status, path in sorted(kept, key=lambda entry: entry[0].st_mtime, reverse=True):
                 total += status.st_size
@@ -610,6 +614,8 @@ class Run:
             raise
 
     def _next(self, file: str, future: Future[Proposed | Failure]) -> Proposed:
+        while not future.done():  # in steps: a Ctrl-C just before a wait without end is heeded only after it
+            wait([future], timeout=1)
         result = future.result()
         if isinstance(result, Failure):
             if result.kind in _FOR_EVERY_PHOTO and not self._has_captions and not self._is_over_budget:
