@@ -116,6 +116,18 @@ def test_photos_may_have_different_numbers_of_captions():
     assert all(len({word for (word,) in per_photo[photo]}) == 4 for photo in range(3, 6))
 
 
+def test_without_repeats_each_photo_gives_the_captions_that_it_has_and_rows_without_a_word():
+    batch = next(
+        iter(BatchStream(data(photos(3, captions=1) + photos(3, captions=5, first=3)), 6, 4, 0, repeats=False))
+    )
+    captions = said(batch)
+    for i, photo in enumerate(batch.photos.tolist()):
+        rows = captions[4 * i : 4 * i + 4]
+        assert rows == [[10 * photo], [], [], []] if photo < 3 else len({word for (word,) in rows}) == 4
+    assert [k < 0 for k in batch.chosen.tolist()] == [not words for words in captions]
+    assert batch.token_mask.any(1).tolist() == [bool(words) for words in captions]
+
+
 def test_features_are_those_of_the_photos_though_they_lie_in_several_stores():
     several = BatchStream(data(photos(4), photos(5, first=10), photos(1, first=4)), 4, 1, 0)
     for batch in islice(several, 3):

@@ -238,3 +238,16 @@ def test_a_damaged_graph_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(encoders, "BUNDLED", tmp_path)
     with pytest.raises(UserError, match=r"^efficientnet_lite2\.onnx is damaged, or is no ONNX file"):
         Encoder(EncoderConfig(image_size=64, grid=2))
+
+
+@pytest.mark.parametrize(("stride", "side"), [(1, 8), (2, 8), (2, 9), (1, 5)])
+def test_the_quick_gradient_of_a_convolution_by_channel_is_that_of_autograd(stride, side):
+    torch.manual_seed(0)
+    layer = SameConv(6, 6, 5, stride, groups=6).double()
+    weight, bias = torch.randn(6, 1, 5, 5, dtype=torch.double), torch.randn(6, dtype=torch.double)
+
+    def convolved(x, weight, bias):
+        return torch.func.functional_call(layer, {"weight": weight, "bias": bias}, x)
+
+    photo = torch.randn(2, 6, side, side, dtype=torch.double)
+    assert torch.autograd.gradcheck(convolved, [tensor.requires_grad_() for tensor in (photo, weight, bias)])

@@ -131,6 +131,13 @@ def test_a_crop_has_its_share_of_the_area_and_the_same_chance_gives_the_same():
     assert cropped(place, [0.3], 0.65).equal(cropped(place, [0.3], 0.65))
 
 
+def test_a_crop_of_everything_at_another_size_is_the_photo_scaled():
+    slope = torch.arange(16.0)[None, None, :, None].expand(1, 16, 16, 3)  # brightness grows from left to right
+    smaller = cropped(slope, [0.0], 1.0, 8)[0, :, :, 0]
+    assert smaller.shape == (8, 8)
+    assert smaller.sort(1).values.allclose(torch.arange(8.0) * 2 + 0.5)
+
+
 def test_words_are_frequent_content_words_and_mentions_count_captions():
     captions = ["a red dog", "the red dog", "a dog on a kazoo"]
     words = frequent_words(captions, 2, 1)

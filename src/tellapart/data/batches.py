@@ -27,7 +27,7 @@ class Batch:
     inputs: Inputs  # what is seen of the photos
     tokens: Tensor  # (B*K, T) grouped by photo; EOS at the end of those that were not cut, then padding; no BOS
     token_mask: Tensor  # (B*K, T) True up to and including the last: padding may be the same token
-    chosen: Tensor | None = None  # (B*K,) which of its photo's captions each is
+    chosen: Tensor | None = None  # (B*K,) which of its photo's captions each is; -1 for a row without a caption
     weights: Tensor | None = None  # (B*K,) how much each caption counts; None: as 1
 
     def to(self, device: torch.device) -> Batch:
@@ -107,15 +107,17 @@ class CaptionedPhotos:
         chosen: Sequence[Sequence[int]],
         chance: NDArray[np.float64] | None = None,
     ) -> Batch:
-        """The photos with the chosen ones of their captions, in views that chance decides."""
-        captions = [self.captions[photo][k] for photo, ks in zip(photos, chosen, strict=True) for k in ks]
-        which = torch.tensor([k for ks in chosen for k in ks], dtype=torch.long)
-        tokens, mask = padded(captions, self.pad)
+        """The photos with the chosen ones of their captions, in views that chance decides.
+
+        K is the most that one of them has; the others have rows without a word beside theirs.
+        """
+        most = max(map(len, chosen), default=0)
+        rows = [(photo, k) for photo, ks in zip(photos, chosen, strict=True) for k in [*ks, *[-1] * (most - len(ks))]]
+        tokens, mask = padded([self.captions[photo][k] if k >= 0 else [] for photo, k in rows], self.pad)
         weights = None
         if self.weights is not None:
-            weights = torch.cat(
-                [self.weights[photo][list(ks)] for photo, ks in zip(photos, chosen, strict=True)] or [torch.zeros(0)]
-            )
+            weights = torch.tensor([float(self.weights[photo][k]) if k >= 0 else 0.0 for photo, k in rows])
+        which = torch.tensor([k for _, k in rows], dtype=torch.long)
         return Batch(photos, self.inputs(photos, chance), tokens, mask, which, weights)
 
 
@@ -124,7 +126,7 @@ def padded(captions: Sequence[Sequence[int]], pad: int) -> tuple[Tensor, Tensor]
     lengths = torch.tensor([len(caption) for caption in captions], dtype=torch.long)
     tokens = torch.full((len(captions), int(lengths.max()) if len(lengths) else 0), pad)
     for row, caption in zip(tokens, captions, strict=True):
-        row[: len(caption)] = torch.tensor(caption)
+        row[: len(caption)] = torch.tensor(caption, dtype=torch.long)
     return tokens, torch.arange(tokens.shape[1]) < lengths[:, None]
 
 
@@ -161,6 +163,7 @@ class BatchStream(Generic[OneBatch]):
     by_length  captions that are about as long stand together, and items with as many regions: within a few dozen
                batches, the order of which is random
     visits     the items of an epoch, some of them several times, each time with other captions (default: each once)
+    repeats    an item with fewer captions than asked for gives some of them again; otherwise those that it has
     """
 
     data: Data[OneBatch]
@@ -171,6 +174,7 @@ class BatchStream(Generic[OneBatch]):
     share: tuple[int, int] = (0, 1)
     by_length: bool = False
     visits: NDArray[np.int64] | None = None
+    repeats: bool = True
 
     def __post_init__(self) -> None:
         self._visits = np.arange(len(self.data)) if self.visits is None else self.visits
@@ -218,8 +222,9 @@ class BatchStream(Generic[OneBatch]):
         return order[places]
 
     def _choose(self, visit: int, ranks: NDArray[np.float64]) -> list[int]:
-        """K different captions; where the photo has fewer, all of them, again and again until there are K."""
+        """K different captions; where the photo has fewer, all of them, if need be again and again until there are K."""
         order = np.argsort(ranks[visit, : len(self.data.captions[self._visits[visit]])])
         if not len(order):  # a photo without captions, which some objectives learn from
             return []
-        return [int(k) for k in np.resize(order, self.captions_per_photo)]
+        chosen = np.resize(order, self.captions_per_photo) if self.repeats else order[: self.captions_per_photo]
+        return [int(k) for k in chosen]

@@ -45,6 +45,7 @@ class TaggerConfig:
     tuned_blocks: int = field(default=0, metadata={"least": 0})  # of the encoder, from its end; 0: it is frozen
     variant: int = field(default=2, metadata={"least": 0})  # of the EfficientNet-Lite that is tuned
     crop: float = 0.65  # where the encoder is tuned: the least share of a photo's area that a step sees
+    crop_size: int = field(default=0, metadata={"least": 0})  # pixels a side of what a step sees; 0: as in use
     encoder_rate: float = 0.1  # the learning rate of the encoder, as a share of the others'
     sentence_size: int = field(default=0, metadata={"least": 0})  # of the sentence embedding predicted too; 0: none
 
@@ -148,11 +149,12 @@ def tagging_loss(absent: Tensor, has: Tensor) -> Tensor:
     return (absent * (1 - has) - torch.log(-torch.expm1(-absent)) * has).sum() / max(len(has), 1)
 
 
-def cropped(pixels: Tensor, chance: Sequence[float], least: float) -> Tensor:
-    """A part of each photo, half of them mirrored, at the photo's size.  pixels (B, S, S, 3) -> (B, S, S, 3) float
+def cropped(pixels: Tensor, chance: Sequence[float], least: float, side: int = 0) -> Tensor:
+    """A part of each photo, half of them mirrored.  pixels (B, S, S, 3) -> (B, side, side, 3) float
 
     chance  of each photo, from 0 to below 1: decides which part
     least   share of the area that it has
+    side    pixels; 0: as the photos
     """
     boxes = []
     for number in chance:
@@ -163,7 +165,7 @@ def cropped(pixels: Tensor, chance: Sequence[float], least: float) -> Tensor:
         width, height = math.sqrt(area * ratio), math.sqrt(area / ratio)
         x, y = (2 * across - 1) * (1 - width), (2 * down - 1) * (1 - height)
         boxes.append([[-width if mirror < 0.5 else width, 0, x], [0, height, y]])
-    size = [len(pixels), 3, *pixels.shape[1:3]]
+    size = [len(pixels), 3, *([side, side] if side else pixels.shape[1:3])]
     grid = F.affine_grid(torch.tensor(boxes, device=pixels.device), size, align_corners=False)
     images = F.grid_sample(pixels.permute(0, 3, 1, 2).float(), grid, padding_mode="border", align_corners=False)
     return images.permute(0, 2, 3, 1)

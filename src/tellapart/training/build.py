@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from tellapart import models, recipe_files
+from tellapart import models, numerics, recipe_files
 from tellapart.captioners import CAPTIONERS, require_agreement
 from tellapart.data import tokenizers
 from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos, Data
@@ -72,6 +72,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
             if recipe.threads:
                 stack.callback(torch.set_num_threads, torch.get_num_threads())  # for who called, it stays as it was
                 torch.set_num_threads(recipe.threads)
+            numerics.keep_freed_memory()
             device = world.choose_device(recipe.device)
             dtype = world.on_main(partial(run_folder.number_type, recipe, out, resume, device))
             recipe = recipe_files.with_value(recipe, "dtype", dtype)
@@ -98,6 +99,7 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
                 share=(world.rank, world.size),
                 by_length=recipe.data.by_length,
                 visits=visits(recipe.data.repeat, prepared.selections, parts.data.examples),
+                repeats=recipe.objective.name != "cross_entropy",
             ),
             device=device,
             resume=resume,

@@ -211,6 +211,7 @@ def _pixels(recipe: Recipe, prepared: Preparation, world: ProcessGroup) -> _Read
     """Photos themselves, from which a part is cut whenever they are learned from."""
     _tunable(recipe)
     size, least = recipe.encoder.image_size, float(recipe.model.get("crop", TaggerConfig.crop))
+    side = int(recipe.model.get("crop_size", 0)) or size
     stores, failed = list[PixelStore](), list[str]()
     for selection in prepared.selections:
         store = PixelStore(Path(recipe.data.features), selection.name, size)
@@ -236,12 +237,12 @@ def _pixels(recipe: Recipe, prepared: Preparation, world: ProcessGroup) -> _Read
                 here = np.flatnonzero(source[photos] == number)
                 if len(here):
                     pixels[here] = store.of(rows[photos[here]])
-            return cropped(pixels, chance.tolist(), least) if crops and chance is not None else pixels
+            return cropped(pixels, chance.tolist(), least, side) if crops and chance is not None else pixels
 
         return [example for _, example in usable], read
 
     training, judged_by = of(lambda part: part.training, True), of(lambda part: part.held_out, False)
-    cells = (-(-size // STRIDE)) ** 2
+    cells = (-(-side // STRIDE)) ** 2
     return (training[0], judged_by[0]), (training[1], judged_by[1]), cells, failed
 
 
