@@ -222,7 +222,7 @@ class BatchStream(Generic[OneBatch]):
         return order[places]
 
     def _choose(self, visit: int, ranks: NDArray[np.float64]) -> list[int]:
-        """K different captions; where the photo has fewer, all of them, if need be again and again until there are K."""
+        """K different captions; where the photo has fewer, all of them, again and again if asked for."""
         order = np.argsort(ranks[visit, : len(self.data.captions[self._visits[visit]])])
         if not len(order):  # a photo without captions, which some objectives learn from
             return []
