@@ -24,7 +24,12 @@ PARTS = {
     "desk and study": lambda: files(*(OURS / name for name in DESK)),
     "tests": lambda: files(ROOT / "tests", SCORER / "tests"),
 }
-MOST_LINES = {"capscore": 7400, "research core": 35900, "desk and study": 8300, "tests": 47900}
+MOST_LINES = {
+    "capscore": 7400,
+    "research core": 35990,  # 90: quick gradients of the encoder that is tuned
+    "desk and study": 8300,
+    "tests": 47900,
+}
 MOST_FILES = 250  # of both packages
 
 

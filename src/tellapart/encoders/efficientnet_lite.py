@@ -59,7 +59,7 @@ class _Depthwise(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
         x, weight = ctx.saved_tensors
         kernel, padding, stride, groups = weight.shape[-1], ctx.padding, ctx.stride, len(weight)
         by_bias = gradient.sum((0, 2, 3), dtype=torch.float32 if gradient.dtype == torch.bfloat16 else None)
@@ -108,7 +108,7 @@ class SameConv(nn.Module):
             else:
                 x, padding = F.pad(x, (left, right, top, bottom)), 0
         if self.kernel == 5 and x.device.type == "cpu" and torch.is_grad_enabled() and self.weight.requires_grad:
-            return _Depthwise.apply(x, self.weight, self.bias, self.stride, padding)  # type: ignore[no-any-return]
+            return _Depthwise.apply(x, self.weight, self.bias, self.stride, padding)  # type: ignore[no-any-return,no-untyped-call]
         return F.conv2d(x, self.weight, self.bias, self.stride, padding, groups=self.groups)
 
 
