@@ -25,7 +25,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import parsedate_to_datetime
 from ipaddress import ip_address
@@ -144,20 +144,16 @@ class Endpoint:
     @contextmanager
     def session(self) -> Iterator[Callable[[Iterable[Question]], Iterator[Proposed]]]:
         """`answers_to`, for several calls that count as one run: a message at its end says what all of them took."""
-        run = Run(self)
-        try:
+        with closing(Run(self)) as run:
             yield run.answers_to
-        finally:
-            run.close()
 
 
 def _is_local(url: str) -> bool:
     """True of localhost:8080 or 192.168.0.2:8080, without http://; a name of another host needs it."""
-    try:
+    with suppress(ValueError):  # a name, or no URL
         host = "" if "://" in url else urlsplit(f"//{url}").hostname or ""
         return host == "localhost" or bool(host and ip_address(host))
-    except ValueError:  # a name, or no URL
-        return False
+    return False
 
 
 # Several photos as one picture
@@ -184,12 +180,29 @@ def contact_sheet(photos: Sequence[Image.Image]) -> Image.Image:
 # The answers of a chat completion
 
 LONGEST_MESSAGE = 200  # characters of what a server says about an error
+NO_TEXT = "the server answered with no text"
 _STREAM = re.compile(rb"\s*(?:data|event|id|retry)?:")  # server-sent events
 _LARGEST_COUNT = 10**9  # tokens; what claims more is not counted
 
 
-class Unusable(Exception):
-    """An answer that no caption can be taken from, with the reason."""
+Kind = Literal["unreachable", "slow", "busy", "broken", "loading", "refused", "rubbish", "useless", "ended"]
+
+
+class Failure(Exception):
+    """Why a request, and with it a photo, has no answer.
+
+    unreachable, busy, broken, loading   may pass: another try may help
+    slow                         no answer in time
+    refused                      the server does not want this request
+    rubbish                      an answer that is no chat completion
+    useless                      an answer without a caption
+    ended                        no further request is made in this run
+    """
+
+    def __init__(self, kind: Kind, reason: str, wait: float = 0.0):
+        super().__init__(reason)
+        self.kind, self.reason = kind, reason
+        self.wait = wait  # seconds that the server asks for before another try
 
 
 @dataclass(frozen=True)
@@ -205,35 +218,32 @@ class Answer:
     def caption(self, max_tokens: int) -> str:
         if self.refusal or is_refusal(self.text):
             words = one_line(self.refusal or without_thoughts(self.text))[:LONGEST_MESSAGE]
-            raise Unusable(f'the model refused to caption it ("{words}")')
+            raise Failure("useless", f'the model refused to caption it ("{words}")')
         caption = caption_in(self.text)
-        if caption and self.is_cut:
-            # Finished sentences will do, and so will a text that was cut only after the caption.
-            unfinished = caption if self.text.rstrip().endswith(caption) else ""
-            caption = whole_sentences(caption) if unfinished else caption
+        # Of a text that was cut, finished sentences will do; and all of the caption, where it was cut only after that.
+        if self.is_cut and self.text.rstrip().endswith(caption):
+            caption = whole_sentences(caption)
         if caption:
             return caption
         if self.is_cut:
             thinking = ", while the model was still thinking" if self.has_thoughts else ""
-            raise Unusable(
-                f"the answer was cut after {max_tokens} tokens{thinking}, before a caption was complete; "
-                "--max-tokens allows more"
-            )
+            reason = f"the answer was cut after {max_tokens} tokens{thinking}, before a caption was complete; "
+            raise Failure("useless", f"{reason}--max-tokens allows more")
         if self.is_filtered:
-            raise Unusable("the server's content filter held the answer back")
-        raise Unusable("the server answered with no text")
+            raise Failure("useless", "the server's content filter held the answer back")
+        raise Failure("useless", NO_TEXT)
 
 
 def read(data: bytes) -> tuple[list[Answer], tuple[int, int] | None]:
-    """The answers of a chat completion, or `Unusable`; tokens of prompt and answers, where the server counts them."""
+    """The answers of a chat completion, or a `Failure`; tokens of prompt and answers, where the server counts them."""
     content = _json(data)
     if content is None:
         is_stream = _STREAM.match(data) is not None
-        raise Unusable("the server streams its answer" if is_stream else "the server's answer is not JSON")
+        raise Failure("rubbish", "the server streams its answer" if is_stream else "the server's answer is not JSON")
     choices = content.get("choices") if isinstance(content, dict) else None
     if not isinstance(choices, list) or not choices:
         message = error_message(data)
-        raise Unusable("the server's answer has no choices" + (f" ({message})" if message else ""))
+        raise Failure("rubbish", "the server's answer has no choices" + (f" ({message})" if message else ""))
     return [_answer(choice) for choice in choices], _tokens(content.get("usage"))
 
 
@@ -376,25 +386,6 @@ class KeptAnswers:
 _LONGEST_ANSWER = 1 << 20  # bytes
 _CONNECTING = 10.0  # seconds; a server that needs more is not there
 
-Kind = Literal["unreachable", "slow", "busy", "broken", "loading", "refused", "rubbish", "useless", "ended"]
-
-
-class Failure(Exception):
-    """Why a request, and with it a photo, has no answer.
-
-    unreachable, busy, broken, loading   may pass: another try may help
-    slow                         no answer in time
-    refused                      the server does not want this request
-    rubbish                      an answer that is no chat completion
-    useless                      an answer without a caption
-    ended                        no further request is made in this run
-    """
-
-    def __init__(self, kind: Kind, reason: str, wait: float = 0.0):
-        super().__init__(reason)
-        self.kind, self.reason = kind, reason
-        self.wait = wait  # seconds that the server asks for before another try
-
 
 class Client:
     def __init__(self, endpoint: Endpoint):
@@ -409,7 +400,7 @@ class Client:
         self.open: set[socket.socket] = set()
 
     def stop(self) -> None:
-        """Close the connections, so that no thread keeps the program waiting."""
+        """Hang up, so that no thread keeps the program waiting."""
         self.stopped.set()
         for line in list(self.open):
             _hang_up(line)
@@ -459,16 +450,12 @@ class Client:
         kind = http.client.HTTPSConnection if self.tls else http.client.HTTPConnection
         connection = kind(self.host, self.port)
         connection.sock = self.tls.wrap_socket(raw, server_hostname=self.host) if self.tls else raw
-        try:
-            connection.request("POST", self.path, body, self._headers())
+        key = self.endpoint.api_key
+        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
+        with closing(connection):
+            connection.request("POST", self.path, body, headers)
             response = connection.getresponse()
             return response, response.read(_LONGEST_ANSWER + 1)
-        finally:
-            connection.close()
-
-    def _headers(self) -> dict[str, str]:
-        key = self.endpoint.api_key
-        return {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
 
     def without_key(self, text: str) -> str:
         """Some servers repeat the key in what they say about it."""
@@ -523,14 +510,12 @@ def _seconds(retry_after: str) -> float:
 # A run over photos
 
 _SILENT = 2.0  # seconds; a wait as long as that is told, with its reason
+_SAMPLE = 4  # answers in time, after which one request more is tried
 # How many photos may fail in a row for the same reason: then all would.  It may lie in photos that a server refuses.
 _IN_A_ROW = {"unreachable": 3, "slow": 3, "broken": 3, "rubbish": 3, "busy": 10, "refused": 10}
 _SLOWEST_POLL = 10.0  # seconds between two looks at a server that loads its model
 _STILL_LOADING = 60.0  # seconds between two messages about it
 _FOR_EVERY_PHOTO = ("unreachable", "refused", "loading", "ended")  # what the first photo meets, all would
-
-
-_SAMPLE = 4  # answers in time, after which one request more is tried
 
 
 class Pace:
@@ -667,7 +652,7 @@ class Run:
 
     def _captions(self, question: Question, pictures: list[str]) -> list[str]:
         """Captions, each once.  An unusable answer is skipped, unless all are."""
-        captions, useless = dict[str, None](), Failure("useless", "the server answered with no text")
+        captions, useless = dict[str, None](), Failure("useless", NO_TEXT)
         asked, wanted = 0, question.answers or self.endpoint.candidates
         while asked < wanted:
             # The first is the likeliest; a server that knows "n" gives the others in one go.
@@ -689,8 +674,8 @@ class Run:
             for answer in answers:
                 try:
                     captions[answer.caption(self.endpoint.max_tokens)] = None
-                except Unusable as reason:
-                    useless = Failure("useless", str(reason))
+                except Failure as failure:
+                    useless = failure
         if not captions:
             raise useless
         return list(captions)
@@ -714,7 +699,7 @@ class Run:
         """The answers to a request, tried again where that may help."""
         kept, attempt = self.endpoint.kept, 0
         if kept is not None and (data := kept.get(file, body)) is not None:
-            with suppress(Unusable):
+            with suppress(Failure):
                 answers, _ = read(data)
                 with self._lock:
                     self.usage.kept += 1
@@ -735,10 +720,9 @@ class Run:
                     attempt += 1
 
     def _is_usable(self, answer: Answer) -> bool:
-        try:
+        with suppress(Failure):
             return bool(answer.caption(self.endpoint.max_tokens))
-        except Unusable:
-            return False
+        return False
 
     # A request
 
@@ -752,8 +736,6 @@ class Run:
             try:
                 data = self.client.post(body)
                 answers, tokens = read(data)
-            except Unusable as reason:
-                raise Failure("rubbish", str(reason)) from None
             except Failure as failure:
                 if failure.kind in ("slow", "busy", "broken"):
                     self.pace.overloaded(level)
@@ -783,9 +765,8 @@ class Run:
     def _count(self, body: bytes) -> None:
         with self._lock:
             if self._is_over_budget and not self._ended:
-                self._ended = (
-                    f"left out: the run ended after {counted(self.usage.requests, 'request')} (--max-requests)"
-                )
+                requests = counted(self.usage.requests, "request")
+                self._ended = f"left out: the run ended after {requests} (--max-requests)"
             if self._ended:
                 raise Failure("ended", self._ended)
             self.usage.requests += 1
@@ -834,9 +815,8 @@ class Run:
             is_news = until > self._not_before + 1.0
             self._not_before = max(self._not_before, until)
         if reason and is_news and seconds >= _SILENT:
-            self.endpoint.notify(
-                f"{self.endpoint.url}: {self.client.without_key(reason)}; waiting {_duration(seconds)}"
-            )
+            reason = self.client.without_key(reason)
+            self.endpoint.notify(f"{self.endpoint.url}: {reason}; waiting {_duration(seconds)}")
 
 
 def _data_url(photo: Image.Image) -> str:

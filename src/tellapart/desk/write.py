@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -109,7 +109,7 @@ class Writer:
         self._captions, self._kind, self._naming, self._replace = captions, kind, naming, replace
         self._date = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         self._taken: dict[Path, str] = {}  # target -> photo
-        self._photos_in: dict[Path, dict[str, int]] = {}  # folder -> stem -> number of photos with it
+        self._media_in = cache(_media_in)
         self.journal = Journal(captions.path)
 
     def run(self, *, dry_run: bool = False) -> Iterator[Planned | BadPhoto]:
@@ -145,7 +145,12 @@ class Writer:
         if target.is_symlink():
             raise BadPhoto(photo, f"{target} is a link, which is not written to")
         files.refuse_shared(target)
-        before = self._read(photo, target)
+        if self._kind == "in-file":
+            if target.suffix.lower() in RAW_SUFFIXES:
+                raise BadPhoto(photo, "is a RAW photo, which is never written into; use --xmp")
+            before = read_photo(target)
+        else:
+            before = files.read_bytes(target, most=MOST_BYTES) if os.path.lexists(target) else None
         texts = {language or xmp.DEFAULT: one_line(row["caption"]) for language, row in rows.items()}
         text = xmp.Text(texts, all(map(is_by_hand, rows.values())), self._date)
         options = MergeOptions(replace=True)
@@ -189,13 +194,6 @@ class Writer:
             raise BadPhoto(photo, "is outside the current folder and that of the captions, so it is left alone")
         if place.suffix.lower() not in PHOTO_SUFFIXES:
             raise BadPhoto(photo, "its name is not that of a photo")
-
-    def _read(self, photo: str, target: Path) -> bytes | None:
-        if self._kind == "in-file":
-            if target.suffix.lower() in RAW_SUFFIXES:
-                raise BadPhoto(photo, "is a RAW photo, which is never written into; use --xmp")
-            return read_photo(target)
-        return files.read_bytes(target, most=MOST_BYTES) if os.path.lexists(target) else None
 
     def _merged(self, before: bytes | None, photo: str, target: Path, text: xmp.Text, options: MergeOptions) -> Merged:
         if self._kind == "in-file" and before is not None:
@@ -244,16 +242,23 @@ class Writer:
         return short if self._kind == "txt" and self._with_stem(place) < 2 else long
 
     def _with_stem(self, place: Path) -> int:
-        if place.parent not in self._photos_in:
-            counts = self._photos_in[place.parent] = {}
-            try:
-                names = [Path(name) for name in os.listdir(place.parent)]  # noqa: PTH208 - of many thousand photos
-            except OSError as error:
-                raise UserError(f"{place.parent}: the folder cannot be read ({error.strerror}).") from None
-            for name in names:
-                if name.suffix.lower() in PHOTO_SUFFIXES:
-                    counts[name.stem] = counts.get(name.stem, 0) + 1
-        return self._photos_in[place.parent].get(place.stem, 0)
+        return sum(path.suffix.lower() in PHOTO_SUFFIXES for path in self._media_in(place.parent).get(place.stem, ()))
+
+
+def _is_media(path: Path) -> bool:
+    return path.suffix.lower() in PHOTO_SUFFIXES or clips.named_as_clip(path)
+
+
+def _media_in(folder: Path) -> dict[str, list[Path]]:
+    """The photos and clips of a folder by their stems."""
+    stems: dict[str, list[Path]] = {}
+    try:
+        names = os.listdir(folder) if files.is_folder(folder) else []  # noqa: PTH208 - of many thousand photos
+    except OSError as error:
+        raise UserError(f"{folder}: the folder cannot be read ({error.strerror}).") from None
+    for path in filter(_is_media, map(Path, names)):
+        stems.setdefault(path.stem, []).append(folder / path)
+    return stems
 
 
 def _looked(file: Path, packet: bytes, look: Callable[[bytes], Iterable[str]]) -> Iterable[str]:
@@ -338,11 +343,11 @@ class Journal:
 
         captioned  whether a file is a photo whose caption these are: outside of our roots, only such are believed in
         """
-        undone, stay, media = Undone([], [], []), list[Change](), _Media(captioned)
+        undone, stay, media_in = Undone([], [], []), list[Change](), cache(_media_in)
         files_done, withdrawn = dict[Path, None](), dict[Path, None]()
         for change in reversed(self.changes):
             try:
-                self._check(change, media)
+                self._check(change, captioned, media_in)
                 if change.file in withdrawn or (dry_run and change.file in files_done):
                     continue
                 if _take_back(change, dry_run=dry_run):
@@ -364,14 +369,22 @@ class Journal:
         undone.withdrawn.extend(withdrawn)
         return undone
 
-    def _check(self, change: Change, media: _Media) -> None:
+    def _check(
+        self, change: Change, captioned: Callable[[Path], bool], media_in: Callable[[Path], dict[str, list[Path]]]
+    ) -> None:
         """That it is of a photo that may be written for: the journal may be a stranger's."""
-        file, photos = change.file, media.of(change.file)
+        file, long = change.file, change.file.with_suffix("")
+        if file.suffix.lower() in PHOTO_SUFFIXES:
+            photos = [file]
+        elif files.is_file(long) and (_is_media(long) or captioned(long)):
+            photos = [long]
+        else:
+            photos = media_in(file.parent).get(file.stem, [])
         if not photos:
             raise UserError(f"{file}: there is no photo that it belongs to, so it is left as it is.")
         if files.real(file.parent) != file.parent:
             raise UserError(f"{file}: its folder has become a link, so it is left as it is.")
-        if not any(file.is_relative_to(root) for root in self.roots) and not any(map(media.captioned, photos)):
+        if not any(file.is_relative_to(root) for root in self.roots) and not any(map(captioned, photos)):
             raise UserError(
                 f"{file}: is outside the current folder and that of the captions, so it is left as it is; run the "
                 "command in its folder."
@@ -382,47 +395,15 @@ class Journal:
             row: dict[str, Any] = json.loads(line)
             back = [Edit(start, end, base64.b64decode(data, validate=True)) for start, end, data in row["back"]]
             change = Change(Path(row["file"]), row["before"], row["after"], back, row["time"], row["replaced"])
-            if not all(isinstance(place, int) for edit in back for place in edit[:2]):
-                raise ValueError
-            if not isinstance(change.after, str) or not isinstance(change.before, str | None):
-                raise ValueError
-            if not isinstance(change.replaced, bool):
-                raise ValueError
-            if not isinstance(change.time, int | None) or not 0 <= (change.time or 0) < 1 << 63:
+            values = [*((place, int) for edit in back for place in edit[:2]), (change.before, str | None)]
+            values += [(change.after, str), (change.time, int | None), (change.replaced, bool)]
+            if not all(isinstance(value, kind) for value, kind in values) or not 0 <= (change.time or 0) < 1 << 63:
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError, binascii.Error):
             raise UserError(f"{self.path}: line {number} is not of a journal of `tellapart write`.") from None
         if not change.file.is_absolute() or change.file.suffix.lower() not in _WRITTEN:
             raise UserError(f"{self.path}: line {number} names a file that `tellapart write` never writes.")
         return change
-
-
-class _Media:
-    """The photos and clips that files belong to."""
-
-    def __init__(self, captioned: Callable[[Path], bool]):
-        self.captioned = captioned
-        self._in: dict[Path, dict[str, list[Path]]] = {}  # folder -> stem -> those with it
-
-    def of(self, file: Path) -> list[Path]:
-        if file.suffix.lower() in PHOTO_SUFFIXES:
-            return [file]
-        long = file.with_suffix("")
-        if files.is_file(long) and (_is_media(long) or self.captioned(long)):
-            return [long]
-        return self._folder(file.parent).get(file.stem, [])
-
-    def _folder(self, folder: Path) -> dict[str, list[Path]]:
-        if folder not in self._in:
-            stems = self._in[folder] = {}
-            for name in os.listdir(folder) if files.is_folder(folder) else ():  # noqa: PTH208 - names
-                if _is_media(Path(name)):
-                    stems.setdefault(Path(name).stem, []).append(folder / name)
-        return self._in[folder]
-
-
-def _is_media(path: Path) -> bool:
-    return path.suffix.lower() in PHOTO_SUFFIXES or clips.named_as_clip(path)
 
 
 def _take_back(change: Change, *, dry_run: bool) -> bool:
