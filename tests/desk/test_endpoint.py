@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from capscore.errors import UserError
-from support.chat_server import COLOURS, about, completion, endpoint, first_captions, say_colour, texts
+from support.chat_server import COLOURS, about, answered, completion, endpoint, say_colour, texts
 from tellapart.desk.endpoint import Pace
 
 # What is asked, and what becomes of the answers
@@ -35,7 +35,7 @@ def test_each_photo_gets_its_own_captions_in_order_though_answers_come_out_of_or
         return pace
 
     monkeypatch.setattr("tellapart.desk.endpoint.Pace", at_full_speed)
-    rows = list(endpoint(serve(behave), candidates=3, at_once=6).answers_to(about(coloured_photos)))
+    rows = answered(serve(behave), coloured_photos, candidates=3, at_once=6)
     assert finished[-1] == "red"
     assert [row.file for row in rows] == list(coloured_photos.values())
     for row, colour in zip(rows, COLOURS, strict=True):
@@ -51,7 +51,7 @@ def test_a_photo_is_sent_small_upright_and_without_metadata(serve, tmp_path):
     exif[0x0112], exif[0x010F] = 6, "SECRET CAMERA"  # to be turned clockwise; the maker
     Image.fromarray(pixels).save(tmp_path / "wide.jpg", exif=exif)
     server = serve()
-    assert next(endpoint(server).answers_to(about([str(tmp_path / "wide.jpg")]))).error == ""
+    assert answered(server, [str(tmp_path / "wide.jpg")])[0].error == ""
     (sent,) = server.photos
     assert sent.size == (384, 768)
     top, bottom = np.asarray(sent)[:300].mean(), np.asarray(sent)[-300:].mean()
@@ -60,10 +60,12 @@ def test_a_photo_is_sent_small_upright_and_without_metadata(serve, tmp_path):
     assert "SECRET" not in json.dumps(server.requests)
 
 
-def test_a_request_has_a_photo_a_prompt_and_limits_and_no_key_unless_there_is_one(serve, coloured_photos):
+def test_a_request_has_a_photo_a_prompt_and_limits_and_goes_to_the_server_alone(serve, coloured_photos, monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
     server = serve()
-    list(endpoint(server, prompt="What is this?", max_tokens=77).answers_to(about(coloured_photos, "red")))
-    list(endpoint(server).answers_to(about(coloured_photos, "red")))
+    answered(server, coloured_photos, "red", prompt="What is this?", max_tokens=77)
+    answered(server, coloured_photos, "red")
     request, usual = server.requests
     assert (request["model"], request["stream"]) == ("eyes", False)
     prompts = [part["text"] for part in request["messages"][0]["content"] if part["type"] == "text"]
@@ -73,20 +75,21 @@ def test_a_request_has_a_photo_a_prompt_and_limits_and_no_key_unless_there_is_on
     assert "Authorization" not in server.headers[0]
 
 
+PARTS = [{"type": "text", "text": "A dog"}, {"type": "thinking", "thinking": 3}, 7, {"text": "on a sofa."}]
+
+
 @pytest.mark.parametrize(
     ("answers", "captions"),
-    [(["a dog"] * 4, ["a dog"]), ([None, "a dog", None, "a cat"], ["a dog", "a cat"])],
+    [
+        (["a dog"] * 4, ["a dog"]),
+        ([None, "a dog", "I'm sorry, but I can't help with that.", "a cat"], ["a dog", "a cat"]),
+        ([PARTS], ["A dog on a sofa."]),
+    ],
 )
-def test_captions_that_are_said_twice_or_have_no_text_are_passed_over(serve, coloured_photos, answers, captions):
-    server = serve(lambda request, colour: answers if "n" in request else [captions[0]])
-    (row,) = endpoint(server, candidates=5).answers_to(about(coloured_photos, "red"))
+def test_each_caption_counts_once_and_what_is_none_is_passed_over(serve, coloured_photos, answers, captions):
+    server = serve(lambda request, colour: answers if "n" in request else answers[:1])
+    (row,) = answered(server, coloured_photos, "red", candidates=1 + len(answers))
     assert (texts(row), row.error) == (captions, "")
-
-
-def test_an_answer_in_parts_is_put_together(serve, coloured_photos):
-    parts = [{"type": "text", "text": "A dog"}, {"type": "thinking", "thinking": 3}, 7, {"text": "on a sofa."}]
-    server = serve(lambda *_: (200, completion([parts]), {}))
-    assert first_captions(endpoint(server).answers_to(about(coloured_photos, "red"))) == ["A dog on a sofa."]
 
 
 # Requests and tokens
@@ -94,7 +97,7 @@ def test_an_answer_in_parts_is_put_together(serve, coloured_photos):
 
 def summary_of(server, files, **settings):
     messages = []
-    rows = list(endpoint(server, notify=messages.append, **settings).answers_to(about(files)))
+    rows = answered(server, files, notify=messages.append, **settings)
     (message,) = messages
     return rows, message.removeprefix(f"{server.url}: ")
 
@@ -122,39 +125,28 @@ def test_counts_that_are_none_are_left_out(serve, coloured_photos, count):
 
 
 def test_the_run_ends_after_so_many_requests_and_what_was_answered_is_kept(serve, coloured_photos):
-    server = serve()
-    rows, summary = summary_of(server, coloured_photos.values(), max_requests=2)
-    assert [row.file for row in rows] == list(coloured_photos.values())
-    assert sorted(row.error for row in rows if texts(row)) == ["", ""]
-    left_out = [row.error for row in rows if not texts(row)]
-    assert left_out == ["left out: the run ended after 2 requests (--max-requests)"] * 4
-    assert len(server.requests) == 2
-    assert summary.startswith("2 requests ")
-
-
-def test_a_photo_whose_candidates_are_not_complete_at_the_end_has_no_caption(serve, coloured_photos):
-    """Or a run that goes on later would take it for done."""
-    server = serve()
-    rows, _ = summary_of(server, list(coloured_photos.values())[:2], candidates=5, max_requests=3, at_once=1)
+    server, photos = serve(), coloured_photos.values()
+    rows, summary = summary_of(server, photos, max_requests=2)
+    assert [row.file for row in rows] == list(photos)
+    assert [row.error for row in rows if texts(row)] == ["", ""]
+    left_out = "left out: the run ended after {} requests (--max-requests)"
+    assert [row.error for row in rows if not texts(row)] == [left_out.format(2)] * 4
+    assert (len(server.requests), summary[:11]) == (2, "2 requests ")
+    # A photo whose candidates are not complete has none, or a run that goes on later would take it for done.
+    rows, _ = summary_of(server, list(photos)[:2], candidates=5, max_requests=3, at_once=1)
     assert [len(texts(row)) for row in rows] == [5, 0]
-    assert len(server.requests) == 3
-
-
-def test_repeated_requests_count(serve, coloured_photos):
-    server = serve(lambda *_: (500, b"oops", {}))
-    rows, summary = summary_of(server, coloured_photos.values(), max_requests=3, retries=9)
-    assert rows[0].error == "left out: the run ended after 3 requests (--max-requests)"
+    assert len(server.requests) == 2 + 3
+    server = serve(lambda *_: (500, b"oops", {}))  # requests that are made again count
+    rows, summary = summary_of(server, photos, max_requests=3, retries=9)
+    assert rows[0].error == left_out.format(3)
     assert (len(server.requests), summary) == (3, "3 requests (0.0 MB sent); the server did not say how many tokens")
 
 
 def test_the_first_caption_is_the_likeliest_and_the_others_are_samples_in_one_request(serve, coloured_photos):
     server = serve()
-    (row,) = endpoint(server, candidates=4, temperature=0.7).answers_to(about(coloured_photos, "red"))
+    (row,) = answered(server, coloured_photos, "red", candidates=4, temperature=0.7)
     assert [(r["temperature"], r.get("n", 1)) for r in server.requests] == [(0.0, 1), (0.7, 3)]
-    assert texts(row) == [
-        "a red photo, seed 0, number 0",
-        *(f"a red photo, seed 1, number {i}" for i in range(3)),
-    ]
+    assert texts(row) == [f"a red photo, seed {seed}, number {i}" for seed, i in ((0, 0), (1, 0), (1, 1), (1, 2))]
 
 
 def ignores_n(request, colour):
@@ -165,40 +157,22 @@ def refuses_n(request, colour):
     return (400, b'{"error": "only one choice"}', {}) if "n" in request else say_colour(request, colour)
 
 
-@pytest.mark.parametrize(("behave", "with_n"), [(ignores_n, 1), (refuses_n, 1)])
-def test_a_server_that_gives_one_answer_is_asked_several_times(serve, coloured_photos, behave, with_n):
+@pytest.mark.parametrize("behave", [ignores_n, refuses_n])
+def test_a_server_that_gives_one_answer_is_asked_several_times(serve, coloured_photos, behave):
     server = serve(behave)
-    files = [coloured_photos["red"], coloured_photos["blue"]]
-    red, blue = endpoint(server, candidates=4, at_once=1).answers_to(about(files))
+    red, blue = answered(server, coloured_photos, "red", "blue", candidates=4, at_once=1)
     assert len(set(texts(red))) == len(set(texts(blue))) == 4
     assert all("blue" in caption for caption in texts(blue))
-    assert sum("n" in request for request in server.requests) == with_n  # it is not tried again with every photo
+    assert sum("n" in request for request in server.requests) == 1  # it is not tried again with every photo
     seeds = [request["seed"] for request in server.requests if "n" not in request][-4:]
     assert len(set(seeds)) == 4
 
 
-@pytest.mark.parametrize(
-    ("end", "path"),
-    [
-        ("", "/v1/chat/completions"),
-        ("/", "/v1/chat/completions"),
-        ("/v1", "/v1/chat/completions"),
-        ("/v1/", "/v1/chat/completions"),
-        ("/v1/chat/completions", "/v1/chat/completions"),
-        ("/proxy/openai", "/proxy/openai/chat/completions"),
-    ],
-)
-def test_the_url_may_be_short_or_whole(serve, coloured_photos, end, path):
+def test_the_url_may_be_short_or_whole(serve, coloured_photos):
     server = serve()
-    list(endpoint(server.url + end).answers_to(about(coloured_photos, "red")))
-    assert server.paths == [path]
-
-
-def test_proxies_are_not_asked(serve, coloured_photos, monkeypatch):
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
-    (row,) = endpoint(serve()).answers_to(about(coloured_photos, "red"))
-    assert row.error == ""
+    for end in ("", "/", "/v1", "/v1/", "/v1/chat/completions", "/proxy/openai"):
+        answered(server.url + end, coloured_photos, "red")
+    assert server.paths == ["/v1/chat/completions"] * 5 + ["/proxy/openai/chat/completions"]
 
 
 def test_photos_are_read_as_they_are_needed(serve, coloured_photos):
@@ -209,10 +183,10 @@ def test_photos_are_read_as_they_are_needed(serve, coloured_photos):
             taken.append(coloured_photos["red"])
             yield coloured_photos["red"]
 
-    spoken = endpoint(serve(), at_once=2).answers_to(about(endless()))
+    answers = endpoint(serve(), at_once=2).answers_to(about(endless()))
     for _ in range(5):
-        next(spoken)
-    spoken.close()
+        next(answers)
+    answers.close()
     assert len(taken) < 20
 
 
@@ -224,10 +198,10 @@ def test_who_stops_early_need_not_wait_for_the_server(serve, coloured_photos):
             enough.wait(4)
         return say_colour(request, colour)
 
-    spoken = endpoint(serve(behave), timeout=10, retries=3, back_off=10, at_once=2).answers_to(about(coloured_photos))
-    next(spoken)
+    answers = endpoint(serve(behave), timeout=10, retries=3, back_off=10, at_once=2).answers_to(about(coloured_photos))
+    next(answers)
     began = time.monotonic()
-    spoken.close()
+    answers.close()
     assert time.monotonic() - began < 3
     enough.set()
 
@@ -242,10 +216,8 @@ KEY = "sk-0123456789"
 def test_a_server_that_repeats_the_key_does_not_give_it_away(serve, coloured_photos, status):
     refusal = (status, f'{{"error": {{"message": "not {KEY}!"}}}}'.encode(), {})
     server = serve(lambda request, colour: refusal if colour == "red" else say_colour(request, colour))
-    said = ""
     try:
-        for row in endpoint(server, api_key=KEY).answers_to(about(coloured_photos, "blue", "red")):
-            said += row.error
+        said = "".join(row.error for row in answered(server, coloured_photos, "blue", "red", api_key=KEY))
     except UserError as error:
         said = str(error)
     assert "not ***!" in said
@@ -310,8 +282,7 @@ def test_as_many_are_asked_at_once_as_are_answered_in_time(slots, seconds, most)
 
 def test_a_long_first_answer_does_not_count():
     """The model was loaded meanwhile."""
-    levels, _ = simulate(Pace(4, 60), 60, slots=100, seconds=lambda i: 50.0 if i == 0 else 1.0)
-    assert levels[-1] == 4
+    assert simulate(Pace(4, 60), 60, slots=100, seconds=lambda i: 50.0 if i == 0 else 1.0)[0][-1] == 4
 
 
 def test_a_server_that_is_overloaded_gets_one_at_a_time_and_never_as_many_again():
@@ -343,14 +314,10 @@ def test_a_real_server_that_works_on_several_at_once_gets_several_but_no_more_th
         return say_colour(request, colour)
 
     server = serve(behave)
-    rows = list(endpoint(server, at_once=3).answers_to(about([*coloured_photos.values()] * 4)))
-    assert not any(row.error for row in rows)
+    assert not any(row.error for row in answered(server, [*coloured_photos.values()] * 4, at_once=3))
     assert 2 <= server.most <= 3
-
-
-def test_one_request_at_once_is_one(serve, coloured_photos):
     server = serve()
-    assert len(list(endpoint(server, at_once=1, candidates=2).answers_to(about(coloured_photos)))) == 6
+    assert len(answered(server, coloured_photos, at_once=1, candidates=2)) == 6
     assert server.most == 1
 
 
@@ -368,7 +335,5 @@ def test_slow_requests_that_waited_for_each_other_are_made_again_one_at_a_time(s
                 time.sleep(0.3)
         return say_colour(request, colour)
 
-    rows = list(
-        endpoint(serve(behave), at_once=4, timeout=0.55, retries=2).answers_to(about([*coloured_photos.values()] * 2))
-    )
+    rows = answered(serve(behave), [*coloured_photos.values()] * 2, at_once=4, timeout=0.55, retries=2)
     assert [row.error for row in rows] == [""] * 12

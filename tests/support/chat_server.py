@@ -114,6 +114,11 @@ def about(files, *colours):
     return map(Question, files)
 
 
+def answered(server, files, *colours, **settings):
+    """The answers about each, as a list."""
+    return list(endpoint(server, **settings).answers_to(about(files, *colours)))
+
+
 def texts(answer):
     return [candidate.text for candidate in answer.candidates]
 
