@@ -3,12 +3,15 @@
 import csv
 import json
 import shutil
+from functools import partial
 
 import pytest
 from PIL import ExifTags, Image
 
 from capscore import caption_files
+from tellapart.captioning.pipeline import CaptionSource
 from tellapart.data.captions import Candidate, Caption
+from tellapart.data.items import Input
 from tellapart.desk import resume
 from tellapart.desk.captions_file import COLUMNS, CaptionsFile, is_by_hand
 
@@ -91,43 +94,36 @@ def test_a_caption_by_hand_of_a_picture_that_has_changed_stays_and_is_named(capt
     assert f"the picture has changed since its caption was edited by hand: {jpegs / '3.jpg'}" in err
 
 
-def test_a_row_that_is_all_by_hand_is_kept_and_a_listed_photo_is_captioned(caption, jpegs, out):
+def test_rows_by_hand_are_kept_also_in_place_of_an_error_and_a_listed_photo_is_captioned(
+    caption, tellapart, small_model, jpegs, out
+):
     rows = [{"file": str(jpegs / "1.jpg"), "caption": MINE}, {"file": str(jpegs / "2.jpg"), "caption": ""}]
     CaptionsFile(out).keep(rows)
-    caption(jpegs, "--out", out)
-    found = rows_of(out)
-    assert (found["1.jpg"]["caption"], found["1.jpg"]["edited"]) == (MINE, True)
-    assert found["2.jpg"]["caption"]
-    assert "edited" not in found["2.jpg"]
-
-
-def test_a_caption_that_was_written_in_place_of_an_error_is_kept(caption, tellapart, small_model, jpegs, out):
     (jpegs / "3.jpg").write_bytes(b"")
     assert tellapart("caption", "--model", small_model, jpegs, "--out", out)[0] == 1
     edit(out, "3.jpg")
     caption(jpegs, "--out", out)
-    assert rows_of(out)["3.jpg"]["caption"] == MINE
+    result = rows_of(out)
+    for name in ("1.jpg", "3.jpg"):
+        assert (result[name]["caption"], result[name]["edited"]) == (MINE, True)
+    assert result["2.jpg"]["caption"]
+    assert "edited" not in result["2.jpg"]
 
 
 def test_edits_during_a_run_are_kept(jpegs, out):
-    from tellapart.captioning.pipeline import CaptionSource
-    from tellapart.data.items import Input
-    from tellapart.desk.resume import write
-
     photos = [Input(str(path)) for path in sorted(jpegs.iterdir())]
 
-    def speak(files):
+    def captions(files, name):
         for position, file in enumerate(files):
-            yield Caption(file, f"caption {position}", -1.0)
-            if position == len(files) - 1:
-                edit(out, "1.jpg")
+            yield Caption(file, f"{name} {position}", -1.0)
+        if name == "second":  # before the last rows are saved
+            edit(out, "1.jpg")
 
-    first = CaptionsFile(out)
-    assert write(CaptionSource(lambda files: (Caption(file, "first", -1.0) for file in files), "a"), photos, first) == 0
-    assert write(CaptionSource(speak, "b"), photos, CaptionsFile(out)) == 0
-    assert [row["caption"] for row in CaptionsFile(out).rows] == [
-        "caption 0", MINE, "caption 2", "caption 3", "caption 4", "caption 5"
-    ]  # fmt: skip
+    for name in ("first", "second"):
+        source = CaptionSource(partial(captions, name=name), name)
+        assert resume.write(source, photos, CaptionsFile(out)) == 0
+    expected = ["second 0", MINE, *(f"second {number}" for number in range(2, 6))]
+    assert [row["caption"] for row in CaptionsFile(out).rows] == expected
 
 
 def test_one_photo_has_one_row_however_its_path_is_typed(caption, jpegs, out, monkeypatch, tmp_path):
@@ -141,12 +137,6 @@ def test_one_photo_has_one_row_however_its_path_is_typed(caption, jpegs, out, mo
         assert rows_of(out)["3.jpg"]["caption"] == MINE
     caption("photos/1.jpg", jpegs / "1.jpg", jpegs, "--out", out)
     assert len(CaptionsFile(out).rows) == 6
-
-
-def test_links_to_one_photo_in_a_folder_are_photos_of_their_own(caption, jpegs, out):
-    (jpegs / "link.jpg").symlink_to(jpegs / "1.jpg")
-    caption(jpegs, "--out", out)
-    assert len(CaptionsFile(out).rows) == 7
 
 
 def test_moved_photos_take_their_rows_with_them(caption, jpegs, out, tmp_path):
@@ -179,14 +169,15 @@ def test_a_photo_that_comes_where_there_was_none_takes_its_row_with_it(caption, 
     assert rows_of(out)["7.jpg"]["caption"] == MINE
 
 
-def test_a_copy_of_a_photo_gets_a_row_of_its_own(caption, jpegs, out):
+def test_copies_of_a_photo_and_links_to_it_get_rows_of_their_own(caption, jpegs, out):
     caption(jpegs, "--out", out)
     edit(out, "3.jpg")
     shutil.copy(jpegs / "3.jpg", jpegs / "8.jpg")
+    (jpegs / "link.jpg").symlink_to(jpegs / "3.jpg")
     caption(jpegs, "--out", out)
     rows = rows_of(out)
-    assert len(rows) == 7
-    assert rows["3.jpg"]["caption"] == MINE != rows["8.jpg"]["caption"]
+    assert len(rows) == len(CaptionsFile(out).rows) == 8
+    assert rows["3.jpg"]["caption"] == MINE not in (rows["8.jpg"]["caption"], rows["link.jpg"]["caption"])
 
 
 def test_rows_that_are_not_marked_as_ours_are_a_persons(caption, jpegs, out):
@@ -204,11 +195,9 @@ def as_spreadsheet(out, columns, *, separator=";", mark="\ufeff", end="\r\n", en
         rows = list(csv.DictReader(file))
     with out.open("w", newline="", encoding=encoding) as file:
         file.write(mark)
-        writer = csv.writer(file, delimiter=separator, lineterminator=end)
-        writer.writerow(columns)
-        writer.writerows(
-            [row[name].replace(".", ",") if name == "logprob" else row[name] for name in columns] for row in rows
-        )
+        writer = csv.DictWriter(file, columns, extrasaction="ignore", delimiter=separator, lineterminator=end)
+        writer.writeheader()
+        writer.writerows(row | {"logprob": row["logprob"].replace(".", ",")} for row in rows)
 
 
 @pytest.mark.parametrize("columns", [("file", "caption"), ("caption", "file", "logprob"), COLUMNS])
@@ -233,12 +222,11 @@ def test_a_table_that_went_through_a_spreadsheet_is_read_and_kept(caption, jpegs
 
 
 def test_a_table_with_cells_beside_its_columns_is_refused_as_it_is(tellapart, jpegs, tmp_path):
-    out = tmp_path / "o.csv"
-    out.write_text("file,caption\na.jpg,a dog, running\n")
-    code, _, err = tellapart("caption", jpegs, "--out", out)
-    assert (code, out.read_text()) == (2, "file,caption\na.jpg,a dog, running\n")
-    code, _, err = tellapart("lint", out)
-    assert code == 2
+    out, table = tmp_path / "o.csv", "file,caption\na.jpg,a dog, running\n"
+    out.write_text(table)
+    for command in (("caption", jpegs, "--out", out), ("lint", out)):
+        code, _, err = tellapart(*command)
+        assert (code, out.read_text()) == (2, table)
     assert "line 2: has more cells than there are columns" in err
 
 
