@@ -3,6 +3,7 @@
 import os
 import re
 import xml.etree.ElementTree as ElementTree
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -51,64 +52,13 @@ def everything_else(data):
     return list(walk(ElementTree.fromstring(data)))
 
 
-DIGIKAM = b"""<?xpacket begin="\xef\xbb\xbf" id="W5M0MpCehiHzreSzNTczkc9d"?>
-<x:xmpmeta xmlns:x="adobe:ns:meta/" x:xmptk="XMP Core 4.4.0-Exiv2">
- <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
-  <rdf:Description rdf:about=""
-    xmlns:digiKam="http://www.digikam.org/ns/1.0/"
-    xmlns:MicrosoftPhoto="http://ns.microsoft.com/photo/1.0/"
-    xmlns:dc="http://purl.org/dc/elements/1.1/"
-    xmlns:exif="http://ns.adobe.com/exif/1.0/"
-   digiKam:PickLabel="0" digiKam:ColorLabel='3' MicrosoftPhoto:Rating="75">
-   <digiKam:TagsList>
-    <rdf:Seq>
-     <rdf:li>People/Anna &amp; Ben</rdf:li>
-    </rdf:Seq>
-   </digiKam:TagsList>
-   <exif:UserComment>
-    <rdf:Alt><rdf:li xml:lang="x-default">mine</rdf:li></rdf:Alt>
-   </exif:UserComment>
-   <!-- a comment of theirs -->
-   <dc:subject><rdf:Bag><rdf:li>Anna</rdf:li></rdf:Bag></dc:subject>
-  </rdf:Description>
- </rdf:RDF>
-</x:xmpmeta>
-<?xpacket end="w"?>"""
-
-LIGHTROOM = b"""<x:xmpmeta xmlns:x="adobe:ns:meta/" x:xmptk="Adobe XMP Core 7.0-c000 1.000000, 0000/00/00-00:00:00">
- <rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">
-  <rdf:Description rdf:about=""
-    xmlns:xmp="http://ns.adobe.com/xap/1.0/"
-    xmlns:crs="http://ns.adobe.com/camera-raw-settings/1.0/"
-    xmlns:tiff="http://ns.adobe.com/tiff/1.0/"
-   xmp:Rating="4"
-   tiff:Orientation="1"
-   crs:Version="15.0"
-   crs:ToneCurveName2012="Linear"/>
- </rdf:RDF>
-</x:xmpmeta>
-"""
-
-PHOTOPRISM = b"""<?xml version="1.0" encoding="UTF-8"?>
-<x:xmpmeta xmlns:x='adobe:ns:meta/' x:xmptk='Image::ExifTool 12.40'>
-<rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#'>
-
- <rdf:Description rdf:about='' xmlns:dc='http://purl.org/dc/elements/1.1/'>
-  <dc:title><rdf:Alt><rdf:li xml:lang='x-default'>Night Shift</rdf:li></rdf:Alt></dc:title>
- </rdf:Description>
-
- <rdf:Description rdf:about='' xmlns:photoshop='http://ns.adobe.com/photoshop/1.0/'>
-  <photoshop:DateCreated>2020-01-01T17:28:25.729626112Z</photoshop:DateCreated>
- </rdf:Description>
-</rdf:RDF>
-</x:xmpmeta>
-"""
+SIDECARS = {file.stem: file.read_bytes() for file in sorted((Path(__file__).parent / "sidecars").iterdir())}
+DIGIKAM, LIGHTROOM = SIDECARS["digikam"], SIDECARS["lightroom"]
 
 
-@pytest.mark.parametrize(
-    "before", [DIGIKAM, LIGHTROOM, PHOTOPRISM, xmp.EMPTY], ids=["digikam", "lightroom", "prism", "new"]
-)
-def test_sidecars_of_other_programs_keep_everything(before):
+@pytest.mark.parametrize("program", [*SIDECARS, "ours"])
+def test_sidecars_of_other_programs_keep_everything(program):
+    before = SIDECARS.get(program, xmp.EMPTY)
     merged = xmp.merge(before, text("a dog & a <cat>"))
     assert read(merged.data) == {key: {"x-default": "a dog & a <cat>"} for key in FIELDS}
     assert everything_else(merged.data) == everything_else(before)
@@ -151,32 +101,23 @@ def test_a_text_that_a_person_approves_becomes_that_persons():
     assert len(xmp.merge(approved.data, text("a cat")).kept) == 3
 
 
-FORMS = [
-    b'<rdf:Description rdf:about="" xmlns:dc="http://purl.org/dc/elements/1.1/" dc:description="by Anna"/>',
-    b'<rdf:Description rdf:about=""><d:description xmlns:d="http://purl.org/dc/elements/1.1/">by Anna</d:description>'
-    b"</rdf:Description>",
-    b'<rdf:Description rdf:about=""><d:description xmlns:d="http://purl.org/dc/elements/1.1/"><rdf:Alt>'
-    b'<rdf:li xml:lang="x-default">by Anna</rdf:li></rdf:Alt></d:description></rdf:Description>',
-    b'<rdf:Description rdf:about=""/><rdf:Description><d:description xmlns:d="http://purl.org/dc/elements/1.1/">'
-    b"<rdf:Bag><rdf:li>by Anna</rdf:li></rdf:Bag></d:description></rdf:Description>",
-    *(
-        b'<rdf:Description rdf:about=""><d:description xmlns:d="http://purl.org/dc/elements/1.1/"><rdf:Alt>'
-        + item
-        + b"</rdf:Alt></d:description></rdf:Description>"
-        for item in (
-            b'<rdf:li xml:lang="x-default" rdf:parseType="Resource"><rdf:value>by Anna</rdf:value>'
-            b'<u:mood xmlns:u="urn:x">glad</u:mood></rdf:li>',
-            b'<rdf:li xml:lang="x-default"><rdf:Description rdf:value="by Anna"/></rdf:li>',
-            b'<rdf:li rdf:resource="by Anna"/>',
-            b"<rdf:li>by Anna</rdf:li><rdf:li>by Anna</rdf:li>",
-        )
-    ),
-    b'<f:Image xmlns:f="urn:x"><d:description xmlns:d="http://purl.org/dc/elements/1.1/">by Anna</d:description>'
-    b"</f:Image>",
-    b'<rdf:Description><d:description xmlns:d="http://purl.org/dc/elements/1.1/" rdf:resource="by Anna"/>'
-    b"</rdf:Description>",
+DC, LI = 'xmlns:d="http://purl.org/dc/elements/1.1/"', '<rdf:li xml:lang="x-default"'
+ITEMS = [  # of an rdf:Alt
+    *(f"{LI}>by Anna</rdf:li>", "<rdf:li>by Anna</rdf:li><rdf:li>by Anna</rdf:li>", '<rdf:li rdf:resource="by Anna"/>'),
+    f'{LI} rdf:parseType="Resource"><rdf:value>by Anna</rdf:value><u:mood xmlns:u="urn:x">glad</u:mood></rdf:li>',
+    f'{LI}><rdf:Description rdf:value="by Anna"/></rdf:li>',
 ]
-START, READ_ONLY = f'<rdf:RDF xmlns:rdf="{RDF[1:-1]}">'.encode(), b'<?xpacket end="r"?>'
+INNER = ["by Anna", "<rdf:Bag><rdf:li>by Anna</rdf:li></rdf:Bag>", *(f"<rdf:Alt>{item}</rdf:Alt>" for item in ITEMS)]
+FORMS = [
+    f'<rdf:Description rdf:about="" {DC} d:description="by Anna"/>',
+    *(
+        f"<rdf:Description/><rdf:Description><d:description {DC}>{inner}</d:description></rdf:Description>"
+        for inner in INNER
+    ),
+    f'<f:Image xmlns:f="urn:x"><d:description {DC}>by Anna</d:description></f:Image>',
+    f'<rdf:Description><d:description {DC} rdf:resource="by Anna"/></rdf:Description>',
+]
+START, READ_ONLY = f'<rdf:RDF xmlns:rdf="{RDF[1:-1]}">', b'<?xpacket end="r"?>'
 
 
 def test_a_packet_that_says_that_it_must_not_be_changed_is_left():
@@ -203,7 +144,7 @@ def test_a_text_that_another_program_copied_from_ours_is_ours():
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_persons_text_stays_in_whatever_form_it_is_written(form):
-    before = START + form + b"</rdf:RDF>"
+    before = f"{START}{form}</rdf:RDF>".encode()
     merged = xmp.merge(before, text())
     assert (merged.kept, merged.data) == (["dc:description"], before)
     if before.count(b"by Anna") > 1 or b"f:Image" in before:
@@ -253,7 +194,7 @@ def test_nothing_marks_the_picture_as_made_by_ai():
         (b'<?xml version="1.0" encoding="ISO-8859-1"?><a/>', "neither UTF-8 nor UTF-16"),
         (b"<a:b/>", "the prefix 'a'"),
         (b"<a>" * 500 + b"</a>" * 500, "levels"),
-        (START + FORMS[0].replace(b"by Anna", b"") * 2 + b"</rdf:RDF>", "twice"),
+        (f"{START}{FORMS[0].replace('by Anna', '') * 2}</rdf:RDF>".encode(), "twice"),
     ],
 )
 def test_a_packet_that_cannot_be_merged_is_one_reason(packet, reason):
