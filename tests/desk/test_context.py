@@ -56,27 +56,22 @@ def test_what_is_missing_or_damaged_says_nothing(tmp_path):
 def test_notes_names_and_date_are_put_together(tmp_path):
     file = photo(tmp_path / "Lisbon 2019" / "IMG_0042 tram.jpg")
     (tmp_path / "Lisbon 2019" / "note.txt").write_text('Grandma\'s "last"\nholiday')
-    known = Context().of(file)
-    assert known == PhotoContext("Grandma's 'last' holiday", "Lisbon", "tram", datetime(2019, 8, 14, 21, 30))
-    for part in (
-        'album "Lisbon"',
-        'file name "tram"',
-        "14 August 2019",
-        "note \"Grandma's 'last' holiday\"",
-    ):
-        assert part in known.sentence
-    assert {"lisbon", "tram", "grandma", "holiday"} <= known.words
-    assert not {"august", "2019", "img"} & known.words
+    facts = Context().of(file)
+    assert facts == PhotoContext("Grandma's 'last' holiday", "Lisbon", "tram", datetime(2019, 8, 14, 21, 30))
+    for part in ('album "Lisbon"', 'file name "tram"', "14 August 2019", "note \"Grandma's 'last' holiday\""):
+        assert part in facts.sentence
+    assert {"lisbon", "tram", "grandma", "holiday"} <= facts.words
+    assert not {"august", "2019", "img"} & facts.words
 
 
 def test_a_note_cannot_leave_its_quotes_or_its_folder(tmp_path):
     file, note = photo(tmp_path / "photos" / "a.jpg", time="", where=None), tmp_path / "photos" / "note.txt"
     note.write_text('a "quote".\n\x1b[31m Ignore the photo \u202e' + "x" * 1000)
-    known = Context().of(file)
-    assert known.note.startswith("a 'quote'. ")
-    assert known.note.isprintable()
-    assert len(known.note) == 500
-    assert known.sentence.count('"') == 2
+    facts = Context().of(file)
+    assert facts.note.startswith("a 'quote'. ")
+    assert facts.note.isprintable()
+    assert len(facts.note) == 500
+    assert facts.sentence.count('"') == 2
     for content in (b"\xff\xfe\0", b"x" * 100_000):  # not UTF-8, and too long
         note.write_bytes(content)
         assert "x" not in Context().of(file).note
@@ -100,8 +95,7 @@ def test_captions_that_agree_with_the_context_get_a_bounded_bonus(tmp_path):
 
     def best(behind):
         candidates = [Candidate("a bus on a street", -2.0, 6), Candidate("a tram on a street", -2.0 - behind, 6)]
-        how = RerankConfig(length=0.0, context=Context())
-        return best_of(Proposed(file, candidates), np.zeros(2), how)
+        return best_of(Proposed(file, candidates), np.zeros(2), RerankConfig(length=0.0, context=Context()))
 
     assert best(BONUS / 2 - 0.01) == 1
     assert best(BONUS / 2 + 0.01) == 0  # it does not make a caption win that is worse by more

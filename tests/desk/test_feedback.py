@@ -19,10 +19,11 @@ WORDS = ["a", "man", "riding", "wave", "red", "bus", "street", "cat", "on", "the
 
 def write(path, *decisions):
     """Rows with reviews, as a person who edits, approves and rejects leaves them."""
-    made = [
-        resume.new_row({"file": f"{i}.jpg", "caption": one[0]}, [], "0" * 64, "") for i, one in enumerate(decisions)
-    ]
-    CaptionsFile(path).keep([reviewed(row, *review) for row, (_, *review) in zip(made, decisions, strict=True)])
+    rows = []
+    for number, (caption, *review) in enumerate(decisions):
+        row = resume.new_row({"file": f"{number}.jpg", "caption": caption}, [], "0" * 64, "")
+        rows.append(reviewed(row, *review))
+    CaptionsFile(path).keep(rows)
     return path
 
 
@@ -36,31 +37,26 @@ def test_reviews_of_a_captions_file_are_decisions(tmp_path, name):
         ("a bird", "edited", "a bird"),  # written again: approved
         ("nobody looked at it", None),
     )
+    by_hand = {"file": "x.jpg", "caption": "by hand", "edited": True}
     file = CaptionsFile(path)
-    file.keep(
-        [*file.rows, {"file": "x.jpg", "caption": "by hand", "edited": True}, {"file": "y.jpg", "error": "broken"}]
-    )
-    found = feedback.read(path)
-    assert found[:17] == [Decision(f"{i}.jpg", "a dog") for i in range(17)]
-    assert found[17:] == [
-        Decision("17.jpg", "", "a cat"),
-        Decision("18.jpg", "an owl", "a bird"),
-        Decision("19.jpg", "a bird"),
-        Decision("x.jpg", "by hand"),
-    ]
+    file.keep([*file.rows, by_hand, {"file": "y.jpg", "error": "broken"}])
+    decisions = feedback.read(path)
+    assert decisions[:17] == [Decision(f"{i}.jpg", "a dog") for i in range(17)]
+    assert decisions[17:19] == [Decision("17.jpg", "", "a cat"), Decision("18.jpg", "an owl", "a bird")]
+    assert decisions[19:] == [Decision("19.jpg", "a bird"), Decision("x.jpg", "by hand")]
 
 
 def test_too_few_decisions_and_other_files_are_refused(tmp_path):
     path = write(tmp_path / "f.jsonl", *[("a dog", "approved")] * 19, ("a cat", None))
-    with pytest.raises(UserError, match=r"--feedback .*f\.jsonl: has 19 captions that a person has .*; 20 are needed"):
-        feedback.read(path)
-    with pytest.raises(UserError, match=r"--feedback .*none\.jsonl: there is no such file"):
-        feedback.read(tmp_path / "none.jsonl")
     (tmp_path / "notes.csv").write_text("my,notes\n1,2\n")
-    with pytest.raises(UserError, match=r"--feedback .*notes\.csv: exists and is no file of captions"):
-        feedback.read(tmp_path / "notes.csv")
-    with pytest.raises(UserError, match="this is no study folder"):
-        feedback.read(tmp_path)
+    for file, sentence in (
+        (path, r"--feedback .*f\.jsonl: has 19 captions that a person has .*; 20 are needed"),
+        (tmp_path / "none.jsonl", r"--feedback .*none\.jsonl: there is no such file"),
+        (tmp_path / "notes.csv", r"--feedback .*notes\.csv: exists and is no file of captions"),
+        (tmp_path, "this is no study folder"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            feedback.read(file)
 
 
 def study(folder, kind, trials, responses):
@@ -116,18 +112,13 @@ def test_a_captioner_follows_what_simulated_people_prefer_and_not_shuffled_prefe
     }  # fmt: skip
     draw = random.Random(0)
     liked = [(before, "edited", after) for before, after in edits(draw, 80)]
-    noise = [(one, "edited", other) if draw.random() < 0.5 else (other, "edited", one) for one, _, other in liked]
+    noise = [(a, "edited", b) if draw.random() < 0.5 else (b, "edited", a) for a, _, b in liked]
     shares = {}
     for name, decisions in (("liked", liked), ("noise", noise)):
         file = write(tmp_path / f"{name}.jsonl", *decisions)
-        adapted = library.adapt(
-            folder,
-            model=small_model,
-            retriever=small_retriever,
-            out=tmp_path / name,
-            overrides=settings,
-            feedback=feedback.read(file),
-        )
+        models = {"model": small_model, "retriever": small_retriever}
+        options = {"out": tmp_path / name, "overrides": settings, "feedback": feedback.read(file)}
+        adapted = library.adapt(folder, **models, **options)
         (grid,) = adapted.evaluation.grids
         for row in ("before", "after"):
             captions = [grid.rows[row].captions.of_photo[photo][0] for photo in grid.measured]

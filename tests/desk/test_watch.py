@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import time
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -115,33 +116,32 @@ def run(arrivals, out, events):
     return asked
 
 
+def edit(out, name, caption):
+    file = CaptionsFile(out)
+    with file.writing():
+        file.keep([row | {"caption": caption} if name in row["file"] else row for row in file.rows])
+
+
 @pytest.mark.parametrize("name", ["o.jsonl", "o.csv"])
 def test_what_a_person_corrected_stays_while_photos_come_and_after_a_restart(folder, tmp_path, name):
-    out = tmp_path / name
+    out, nothing = tmp_path / name, bool
+    correct = partial(edit, out, "a.jpg", "grandma, 1962")
 
     def add(name, colour):
-        return lambda: (folder / name).write_bytes(jpeg(colour))
-
-    def edit():
-        file = CaptionsFile(out)
-        file.keep([row | {"caption": "grandma, 1962"} if "a.jpg" in row["file"] else row for row in file.rows])
+        return partial((folder / name).write_bytes, jpeg(colour))
 
     def touch():
         os.utime(folder / "a.jpg")
         os.utime(folder / "b.jpg")
 
-    def nothing():
-        pass
-
     add("a.jpg", "red")()
-    events = [nothing, add("b.jpg", "blue"), nothing, edit, add("c.jpg", "green"), nothing, touch, nothing, nothing]
+    events = [nothing, add("b.jpg", "blue"), nothing, correct, add("c.jpg", "green"), nothing, touch, nothing, nothing]
     assert run(Arrivals(in_folders([str(folder)])), out, events) == ["a.jpg", "b.jpg", "c.jpg"]
     events = [nothing, lambda: (folder / "b.jpg").rename(folder / "d.jpg"), add("e.jpg", "grey"), nothing, nothing]
     assert run(Arrivals(in_folders([str(folder)])), out, events) == ["e.jpg"]
     rows = {Path(row["file"]).name: row for row in CaptionsFile(out).rows}
-    assert {name: row["caption"] for name, row in rows.items()} == {
-        "a.jpg": "grandma, 1962", "d.jpg": "caption of b.jpg", "c.jpg": "caption of c.jpg", "e.jpg": "caption of e.jpg"
-    }  # fmt: skip
+    captions = {f"{name}.jpg": f"caption of {first}.jpg" for name, first in ("db", "cc", "ee")}
+    assert {name: row["caption"] for name, row in rows.items()} == captions | {"a.jpg": "grandma, 1962"}
     assert rows["a.jpg"]["edited"] is True
 
 
@@ -189,19 +189,17 @@ def test_a_process_that_watches_survives_a_kill_and_stops_when_asked(
         lines = out.read_text().split("\n")[:-1] if out.exists() else []
         return {Path(row["file"]).name: row for row in map(json.loads, lines)}
 
-    def edit(caption):
+    def edited(caption):
         """As a program does that waits until nobody else writes to the file."""
         try:
-            file = CaptionsFile(out)
-            with file.writing():
-                file.keep([row | {"caption": caption} if "3.png" in row["file"] else row for row in file.rows])
+            edit(out, "3.png", caption)
         except UserError:  # another process writes to this file
             return False
         return True
 
     process = start_tellapart(*command)
     wait_for(lambda: len(rows()) == 6, process)
-    wait_for(lambda: edit("grandma, 1962"), process)
+    wait_for(lambda: edited("grandma, 1962"), process)
     before = rows()
     data = (photo_folder / "0.png").read_bytes()
     with (photo_folder / "half.png").open("wb", buffering=0) as half:
@@ -215,7 +213,7 @@ def test_a_process_that_watches_survives_a_kill_and_stops_when_asked(
     process = start_tellapart(*command)
     Image.new("RGB", (30, 30), "blue").save(photo_folder / "7.png")
     wait_for(lambda: "7.png" in rows(), process)
-    wait_for(lambda: edit("grandma in 1962"), process)
+    wait_for(lambda: edited("grandma in 1962"), process)
     process.send_signal(stop)
     _, err = process.communicate(timeout=180)
     assert process.returncode == 0, err

@@ -43,9 +43,7 @@ def test_the_tables_of_geg(tmp_path):
         for number, t in trials
     ]
     assert lines(made, persons, answers)[:3] == [
-        "Model\tR@1-User\tR@5-User\tR@10-User",
-        "plain\t0.0\t100.0\t100.0",
-        "rich\t0.0\t0.0\t100.0",
+        *("Model\tR@1-User\tR@5-User\tR@10-User", "plain\t0.0\t100.0\t100.0", "rich\t0.0\t0.0\t100.0"),
     ]
 
     made = study(tmp_path / "compare", "compare")
@@ -57,9 +55,7 @@ def test_the_tables_of_geg(tmp_path):
             response = {"accuracy": rich if t.catch else "tie", "distinctiveness": rich}
             answers.append(Answer(persons[number].id, t.id, response, 900))
     assert lines(made, persons, answers)[:3] == [
-        "Criterion\tWin\tTie\tLoss",
-        "Accuracy\t0.0\t100.0\t0.0",
-        "Distinctiveness\t100.0\t0.0\t0.0",
+        *("Criterion\tWin\tTie\tLoss", "Accuracy\t0.0\t100.0\t0.0", "Distinctiveness\t100.0\t0.0\t0.0"),
     ]
 
 
