@@ -1,8 +1,9 @@
 """Captions and decisions in a database: the same with SQLite and PostgreSQL."""
 
 import csv
+import json
 import sqlite3
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from PIL import Image
@@ -20,11 +21,6 @@ from tellapart.desk.serve.job import Job, export, undo_writing
 from tellapart.desk.serve.job import write as write_files
 
 CAPTIONS = ["a red bus", "A red bus.", "photo of a cat", "a dog on a bed", "a man riding a wave"]
-
-
-@pytest.fixture
-def url(database_url):
-    return database_url
 
 
 @pytest.fixture
@@ -50,12 +46,22 @@ def captioned(folder, url, captions=CAPTIONS, settings="A"):
     return photos
 
 
-def texts(photos, **asked):
-    return [photo.caption for photo in photos.find(**asked)[0]]
+@pytest.fixture
+def photos(folder, database_url):
+    return captioned(folder, database_url)
 
 
-def test_filters_and_search(folder, url):
-    photos = captioned(folder, url)
+def texts(photos, **wanted):
+    return [photo.caption for photo in photos.find(**wanted)[0]]
+
+
+def write_texts(photos, which, *, dry_run=False):
+    job = Job(id=1, kind="write")
+    write_files(job, photos, "txt", which, replace_texts=False, dry_run=dry_run)
+    return job.result
+
+
+def test_filters_and_search(folder, photos):
     everything, total = photos.find()
     assert (total, sorted(photo.caption for photo in everything)) == (5, sorted(CAPTIONS))
     assert sorted(texts(photos, filter="shared")) == ["A red bus.", "a red bus"]
@@ -74,8 +80,7 @@ def test_filters_and_search(folder, url):
     assert [photo.file for photo in photos.by_file(first.row["look_alikes"])] == first.row["look_alikes"]
 
 
-def test_decisions_and_undo(folder, url):
-    photos = captioned(folder, url)
+def test_decisions_and_undo(photos):
     bus, _, cat, dog, wave = photos.all()
     edited, number = photos.decide(bus.id, bus.version, "edited", "our red bus")
     assert (edited.caption, edited.review) == ("our red bus", "edited")
@@ -103,16 +108,14 @@ def test_decisions_and_undo(folder, url):
     assert photos.decide(wave.id, wave.version, None) == (wave, 0)
 
 
-def test_the_captioner_never_overwrites_what_a_person_decided(folder, url):
-    photos = captioned(folder, url)
+def test_the_captioner_never_overwrites_what_a_person_decided(folder, photos, database_url):
     bus, other, cat, dog, _ = photos.all()
     photos.decide(bus.id, bus.version, "edited", "our bus")
     photos.decide(other.id, other.version, "approved")
     photos.decide(cat.id, cat.version, "rejected")
-    after = captioned(folder, url, [f"new {number}" for number in range(5)], "B").all()
-    assert [(photo.caption, photo.review) for photo in after] == [
-        ("our bus", "edited"), (other.caption, "approved"), ("new 2", ""), ("new 3", ""), ("new 4", "")
-    ]  # fmt: skip
+    after = captioned(folder, database_url, [f"new {number}" for number in range(5)], "B").all()
+    decided = [("our bus", "edited"), (other.caption, "approved"), *((f"new {number}", "") for number in (2, 3, 4))]
+    assert [(photo.caption, photo.review) for photo in after] == decided
     with pytest.raises(Changed):  # what was looked at was another caption
         photos.decide(dog.id, dog.version, "approved")
     # written only just now, while the captioner was at it
@@ -125,18 +128,16 @@ def test_the_captioner_never_overwrites_what_a_person_decided(folder, url):
     assert [photo.caption for photo in photos.all()] == ["our bus", other.caption, "late", "our dog", "late"]
 
 
-def test_a_photo_that_was_moved_keeps_its_caption_and_decisions(folder, url):
-    photos = captioned(folder, url)
+def test_a_photo_that_was_moved_keeps_its_caption_and_decisions(folder, photos, database_url):
     bus = photos.all()[0]
     photos.decide(bus.id, bus.version, "edited", "our bus")
     (folder / bus.file).rename(folder / "zz.png")
-    found = {photo.file: photo for photo in captioned(folder, url).all()}
-    assert (found["zz.png"].id, found["zz.png"].caption) == (bus.id, "our bus")
-    assert bus.file not in found
+    after = {photo.file: photo for photo in captioned(folder, database_url).all()}
+    assert (after["zz.png"].id, after["zz.png"].caption) == (bus.id, "our bus")
+    assert bus.file not in after
 
 
-def test_two_people_at_once_never_overwrite_each_other(folder, url):
-    photos = captioned(folder, url)
+def test_two_people_at_once_never_overwrite_each_other(photos):
     bus = photos.all()[0]
     outcomes = []
 
@@ -146,18 +147,14 @@ def test_two_people_at_once_never_overwrite_each_other(folder, url):
         except Changed:
             outcomes.append(None)
 
-    people = [threading.Thread(target=decide, args=(number,)) for number in range(8)]
-    for person in people:
-        person.start()
-    for person in people:
-        person.join()
+    with ThreadPoolExecutor(8) as people:
+        list(people.map(decide, range(8)))
     (won,) = [outcome for outcome in outcomes if outcome]
     assert photos.get(bus.id).caption == won
     assert photos.undo() == bus
 
 
-def test_export_and_writing(folder, url):
-    photos = captioned(folder, url)
+def test_export_and_writing(folder, photos):
     bus, _, cat, dog, _ = photos.all()
     photos.decide(bus.id, bus.version, "edited", "our red bus")
     photos.decide(cat.id, cat.version, "rejected")
@@ -166,29 +163,28 @@ def test_export_and_writing(folder, url):
     table = export(photos, "approved", ".csv").decode()
     assert "our red bus" in table
     assert "cat" not in table
-    job = Job(id=1, kind="write")
-    write_files(job, photos, "txt", "approved", replace_texts=False, dry_run=True)
-    assert (job.result["counts"], sorted(folder.rglob("*.txt"))) == ({"write": 2}, [])
-    write_files(job, photos, "txt", "all", replace_texts=False, dry_run=False)
-    assert job.result["counts"] == {"write": 4}
+    assert (write_texts(photos, "approved", dry_run=True)["counts"], sorted(folder.rglob("*.txt"))) == (
+        {"write": 2},
+        [],
+    )
+    assert write_texts(photos, "all")["counts"] == {"write": 4}
     assert (folder / bus.file).with_suffix(".txt").read_text() == "our red bus\n"
     assert not (folder / cat.file).with_suffix(".txt").exists()
+    job = Job(id=1, kind="write")
     undo_writing(job, folder)
     assert (job.result["counts"], sorted(folder.rglob("*.txt"))) == ({"restored": 4, "failed": 0}, [])
     with pytest.raises(UserError, match="nothing to undo"):
         undo_writing(job, folder)
 
 
-def test_photos_that_are_gone_or_changed_get_nothing_written_and_are_named(folder, url):
-    photos = captioned(folder, url)
+def test_photos_that_are_gone_or_changed_get_nothing_written_and_are_named(folder, photos):
     bus, other, cat, _, _ = photos.all()
     (folder / bus.file).unlink()
     Image.new("RGB", (9, 9), "white").save(folder / other.file)
     photos.decide(cat.id, cat.version, "edited", "=1+1")
-    job = Job(id=1, kind="write")
-    write_files(job, photos, "txt", "all", replace_texts=False, dry_run=False)
-    assert job.result["counts"] == {"write": 3, "failed": 2}
-    reasons = {one["file"]: one["reason"] for one in job.result["failed"]}
+    result = write_texts(photos, "all")
+    assert result["counts"] == {"write": 3, "failed": 2}
+    reasons = {photo["file"]: photo["reason"] for photo in result["failed"]}
     assert reasons[bus.file] == "there is no such file"
     assert "has changed since it was captioned" in reasons[other.file]
     assert len(list(folder.rglob("*.txt"))) == 3
@@ -216,10 +212,9 @@ def test_a_sqlite_database_moves_with_its_folder(folder):
     assert Photos(moved).counts()["all"] == 5
 
 
-def test_a_database_that_goes_away_is_one_sentence(folder, url):
-    photos = captioned(folder, url)
+def test_a_database_that_goes_away_is_one_sentence(folder, photos, database_url):
     bus = photos.all()[0]
-    remove(url, folder / database.NAME)
+    remove(database_url, folder / database.NAME)
     sentence = r"(tellapart\.db|the database): captions cannot be stored or read \([^{]+\)"
     for ask in (photos.find, photos.undo, lambda: photos.decide(bus.id, bus.version, "approved")):
         with pytest.raises(DatabaseGone, match=sentence):
@@ -248,14 +243,12 @@ def sql(folder, command, *values):
         connection.execute(command, values)
 
 
-@pytest.mark.parametrize(
-    "row",
-    ['{"file": "0.pn', "[1]", "null", "5", '{"caption": "x"}', '{"file": 7, "caption": "x"}']
-    + [f'{{"file": "0.png", "{field}": {value}}}' for field, value in (
-        ("caption", 5), ("error", [1]), ("original", "[1]"), ("look_alikes", '[1, {}]'), ("near_duplicates", '"x"'))]
-    + ["[" * 100_000],
-    ids=lambda row: row[:30],
-)  # fmt: skip
+FIELDS = {"caption": 5, "error": [1], "original": [1], "look_alikes": [1, {}], "near_duplicates": "x"}
+DAMAGED = ['{"file": "0.pn', "[1]", "null", "5", '{"caption": "x"}', '{"file": 7, "caption": "x"}', "[" * 100_000]
+DAMAGED += [json.dumps({"file": "0.png", field: value}) for field, value in FIELDS.items()]
+
+
+@pytest.mark.parametrize("row", DAMAGED, ids=lambda row: row[:30])
 def test_a_damaged_row_is_that_photos_error_and_the_others_go_on(folder, row):
     photos = captioned(folder, None)
     bus, other, cat, *_ = photos.all()
@@ -267,9 +260,7 @@ def test_a_damaged_row_is_that_photos_error_and_the_others_go_on(folder, row):
     assert [photo.caption for photo in photos.all()] == ["", *CAPTIONS[1:]]
     assert [photo.row for photo in photos.by_file([bus.file, other.file])] == [found.row, other.row]
     assert export(photos, "all", ".csv").decode().count("\n") == 6
-    job = Job(id=1, kind="write")
-    write_files(job, photos, "txt", "approved", replace_texts=False, dry_run=True)
-    assert job.result["counts"]["write"] == 1
+    assert write_texts(photos, "approved", dry_run=True)["counts"]["write"] == 1
     captioned(folder, None, ["new"] * 5, "B")  # nothing comes in the place of what a person approved
     assert photos.get(bus.id).row == found.row
     mended, _ = photos.decide(bus.id, found.version, "edited", "our bus")
@@ -287,28 +278,29 @@ def test_a_damaged_decision_is_one_sentence_and_the_others_can_be_undone(folder)
     assert photos.undo() == other
 
 
-def test_undo_goes_on_after_a_photo_was_moved_or_captioned_anew(folder, url):
-    photos = captioned(folder, url)
+def test_undo_goes_on_after_a_photo_was_moved_or_captioned_anew(folder, photos, database_url):
     bus, other, cat, *_ = photos.all()
     photos.decide(other.id, other.version, "approved")
     photos.decide(bus.id, bus.version, "edited", "our bus")
     edited = photos.get(bus.id)
     photos.decide(bus.id, edited.version, "approved")
     (folder / bus.file).rename(folder / "zz.png")
-    captioned(folder, url)
+    captioned(folder, database_url)
     back = photos.undo()  # of the photo that was moved, both decisions
     assert (back.id, back.file, back.caption, back.review) == (bus.id, "zz.png", "our bus", "edited")
     back = photos.undo()
     assert (back.file, back.caption, back.review) == ("zz.png", bus.caption, "")
     photos.decide(cat.id, cat.version, "rejected")
-    captioned(folder, url, [f"new {number}" for number in range(5)], "B")  # in the place of a caption that was rejected
+    captioned(
+        folder, database_url, [f"new {number}" for number in range(5)], "B"
+    )  # in the place of a caption that was rejected
     assert photos.get(cat.id).caption.startswith("new")
     assert photos.undo().row == other.row
     assert photos.undo() is None
 
 
-def test_two_captioners_at_once_on_one_database(folder, url, monkeypatch):
-    photos, second = Photos(folder, url), Photos(folder, url)
+def test_two_captioners_at_once_on_one_database(folder, database_url, monkeypatch):
+    photos, second = Photos(folder, database_url), Photos(folder, database_url)
     look, rows = Photos.by_file, [{"file": "0.png", "caption": "a red bus", "key": "1" * 16 + "-00000000-00000000"}]
 
     def late(self, names):
