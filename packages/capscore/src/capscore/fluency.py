@@ -37,6 +37,7 @@ from capscore import files
 from capscore.errors import UserError
 from capscore.measures import UNIDIOMATIC
 from capscore.statistics import Statistics, mean_of
+from capscore.words import packed, unpacked, windows
 
 ORDER = 4
 DISCOUNT = 0.75
@@ -61,7 +62,7 @@ class KneserNey:
         self.size = _FIRST_WORD + len(self.words)  # with the start, which follows nothing
         if self.size**ORDER >= 2**63:
             raise ValueError(f"{len(self.words)} words are too many: four of them must fit into one number")
-        keys = _packed(ngrams, self.size)
+        keys = packed(ngrams, self.size)
         used, place = np.unique(ngrams[:, -1], return_inverse=True)
         self._raw = _Order(used, np.bincount(place, counts, minlength=len(used)).astype(np.float64), 0)
         self._orders = [_Order(keys, counts.astype(np.float64), self.size)]
@@ -74,27 +75,18 @@ class KneserNey:
         """Of the words of captions."""
         times = Counter(chain.from_iterable(captions)).most_common(_MOST_WORDS)
         model = cls(sorted(word for word, count in times if count > 1), np.zeros((0, ORDER), np.int64), _NONE)
-        windows, _ = model.windows(captions)
-        keys, counts = np.unique(_packed(windows, model.size), return_counts=True)
-        ngrams = keys[:, None] // model.size ** np.arange(ORDER - 1, -1, -1) % model.size
-        return cls(model.words, ngrams, counts.astype(np.int64))
+        keys, counts = np.unique(packed(model.windows(captions)[0], model.size), return_counts=True)
+        return cls(model.words, unpacked(keys, model.size), counts.astype(np.int64))
 
     def windows(self, captions: Iterable[Sequence[str]]) -> tuple[Ints, Ints]:
         """(M, 4) each word, and each end, with the three before it; and (M,) whose caption it is in."""
-        numbers = [[START] * (ORDER - 1) + [*map(self.number_of, words), END] for words in captions]
-        flat = np.fromiter(chain.from_iterable(numbers), np.int64)
-        owner = np.repeat(np.arange(len(numbers)), list(map(len, numbers)))
-        if not len(flat):
-            return np.zeros((0, ORDER), np.int64), owner
-        windows = np.lib.stride_tricks.sliding_window_view(flat, ORDER)
-        is_word = windows[:, -1] != START
-        return windows[is_word], owner[ORDER - 1 :][is_word]
+        return windows([*map(self.number_of, words), END] for words in captions)
 
     def probabilities(self, windows: Ints) -> Floats:
         """(M,) p(w | the three before), of (M, 4)."""
         shares = np.full(len(windows), 1 / (self.size - 1))
         for length, order in enumerate(self._orders, 1):
-            shares = order.interpolated(_packed(windows[:, -length:], self.size), shares)
+            shares = order.interpolated(packed(windows[:, -length:], self.size), shares)
         return shares
 
     def unigrams(self, words: Ints) -> Floats:
@@ -183,14 +175,6 @@ def _values(keys: Ints, values: NDArray[np.generic], wanted: Ints) -> Floats:
     return np.where(keys[place] == wanted, values[place].astype(np.float64), 0.0)
 
 
-def _packed(numbers: Ints, size: int) -> Ints:
-    """(M, n) numbers below `size` as one number a row, whose order is theirs."""
-    packed = np.zeros(len(numbers), np.int64)
-    for column in numbers.T:
-        packed = packed * size + column
-    return packed
-
-
 # That quantile of 15,980 captions by people of COCO training photos with even ids, for photos without references
 COCO_LIMIT = -3.83
 
@@ -201,9 +185,9 @@ def coco() -> KneserNey:
     return KneserNey.load(Path(__file__).parent / "data" / "coco_language_model.npz")
 
 
-def fluency(captions: Sequence[Sequence[str]], model: KneserNey) -> Statistics:
-    """Of the words of one caption for each photo."""
-    terms, owner = model.terms(captions)
+def fluency(captions: Sequence[Sequence[str]], model: KneserNey | None = None) -> Statistics:
+    """Of the words of one caption for each photo, by the bundled model or another."""
+    terms, owner = (model or coco()).terms(captions)
     count = np.bincount(owner, minlength=len(captions))  # the end is always one
     return mean_of("Fluency", np.bincount(owner, terms, minlength=len(captions)) / count)
 
@@ -217,10 +201,11 @@ def lowest_terms(captions: Sequence[Sequence[str]], model: KneserNey) -> Floats:
 
 
 def unidiomatic(
-    captions: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]], model: KneserNey
+    captions: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]], model: KneserNey | None = None
 ) -> Statistics:
     """Of the words of one caption for each photo, and of each photo's references.  Where people's own captions are
     scored, they are not among the references.  The quantile is held fixed when photos are resampled."""
+    model = model or coco()
     limit = np.quantile(lowest_terms(list(chain.from_iterable(references)), model), UNIDIOMATIC)
     return below(captions, model, float(limit))
 
@@ -228,11 +213,3 @@ def unidiomatic(
 def below(captions: Sequence[Sequence[str]], model: KneserNey, limit: float = COCO_LIMIT) -> Statistics:
     """Unidiomatic by a given limit."""
     return mean_of("Unidiomatic", lowest_terms(captions, model) < limit)
-
-
-def by_coco(captions: Sequence[Sequence[str]]) -> Statistics:
-    return fluency(captions, coco())
-
-
-def unidiomatic_by_coco(captions: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> Statistics:
-    return unidiomatic(captions, references, coco())

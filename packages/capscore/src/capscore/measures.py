@@ -76,7 +76,7 @@ def importing_now(name: str) -> Iterator[None]:
 RARE_WORD = 1e-3  # a word is rare if fewer than one photo in a thousand has it in its references
 RARE_ORDER = 1 / 500  # of the captions that have the three words before; people do it in one caption of four to six
 UNIDIOMATIC = 0.05  # the quantile of people's least expected words below which one is unidiomatic
-_FACTS = ("object", "relation", "attribute", "colour", "count", "size")  # kinds that have a score of their own
+FACTS = ("object", "relation", "attribute", "colour", "count", "size")  # kinds that have a score of their own
 
 Need = Literal["references", "several captions", "training captions", "Java"]
 
@@ -172,13 +172,25 @@ def _mean(name: str, function: str, *fields: str) -> Callable[[ScoringInputs], S
     return lambda inputs: called("statistics.mean_of", name, _by(function, *fields)(inputs))
 
 
-def _of_words(function: str, score: Score, *depends_on: str) -> Measure:
-    """A measure of the captions' words alone."""
-    return Measure((score,), _by(function, "words"), needs=(), signature=(*depends_on, "tok"))
+def _one(score: Score, compute: Callable[[ScoringInputs], Statistics], **facts: Any) -> dict[str, Measure]:
+    """A measure of one score, whose name it has."""
+    return {score.name: Measure((score,), compute, **facts)}
 
 
-def _ngrams(n: int) -> str:
-    return "Words" if n == 1 else f"Words and runs of up to {n} words"
+def _of_words(score: Score, function: str, *depends_on: str) -> dict[str, Measure]:
+    """The same of the captions' words alone."""
+    return _one(score, _by(function, "words"), needs=(), signature=(*depends_on, "tok"))
+
+
+def _to_four(name: str, description: str, better: bool = True) -> tuple[Score, ...]:
+    """Scores of n-grams, n = 1 to 4."""
+    ngrams = ["Words", *(f"Words and runs of up to {n} words" for n in range(2, 5))]
+    return tuple(Score(f"{name}-{n}", f"{which} {description}", better) for n, which in enumerate(ngrams, 1))
+
+
+def _of_facts(name: str, description: str) -> tuple[Score, ...]:
+    """A score of all facts, and of each kind of them."""
+    return Score(name, description), *(Score(f"{name}-{fact}", f"{name}, of {fact}s alone.") for fact in FACTS)
 
 
 _OVERLAP = ("captions_split", "photos", "references")
@@ -187,128 +199,104 @@ _WORDS = ("words", "reference_words")
 MEASURES = Measures(
     {
         "BLEU": Measure(
-            tuple(
-                Score(f"BLEU-{n}", f"{_ngrams(n)} that people's captions of the photo have too.") for n in range(1, 5)
-            ),
-            _by("overlap.bleu", *_OVERLAP),
+            _to_four("BLEU", "that people's captions of the photo have too."), _by("overlap.bleu", *_OVERLAP)
         ),
-        "METEOR": Measure(
-            (Score("METEOR", "Agreement with people's captions; stems, synonyms and paraphrases count too."),),
+        **_one(
+            Score("METEOR", "Agreement with people's captions; stems, synonyms and paraphrases count too."),
             _by("meteor.statistics", *_WORDS),
             signature=("meteor:1.5", "tok", "refs"),
             missing=lambda: called("meteor.available"),
         ),
-        "ROUGE-L": Measure(
-            (Score("ROUGE-L", "Agreement with people's captions by the longest sequence of words in common."),),
+        **_one(
+            Score("ROUGE-L", "Agreement with people's captions by the longest sequence of words in common."),
             _mean("ROUGE-L", "overlap.rouge_l", "caption_ids", "photos", "reference_ids"),
         ),
-        "CIDEr-D": Measure(
-            (
-                Score(
-                    "CIDEr-D",
-                    "Agreement with people's captions, in which rare phrases count more. "
-                    "Papers and leaderboards call it CIDEr.",
-                ),
+        **_one(
+            Score(
+                "CIDEr-D",
+                "Agreement with people's captions, in which rare phrases count more. "
+                "Papers and leaderboards call it CIDEr.",
             ),
             _mean("CIDEr-D", "overlap.cider_d", *_OVERLAP),
             signature=("df", "tok", "refs"),
         ),
-        "CIDEr": Measure(
-            (
-                Score(
-                    "CIDEr",
-                    "The plain form of CIDEr, unclipped and without length penalty. What papers call CIDEr is CIDEr-D.",
-                ),
+        **_one(
+            Score(
+                "CIDEr",
+                "The plain form of CIDEr, unclipped and without length penalty. What papers call CIDEr is CIDEr-D.",
             ),
             _mean("CIDEr", "overlap.cider", *_OVERLAP),
             signature=("df", "tok", "refs"),
         ),
         "SPICE": Measure(
-            (
-                Score("SPICE", "Objects, attributes and relations in common with people's captions (runs Java)."),
-                *(Score(f"SPICE-{fact}", f"SPICE, of {fact}s alone.") for fact in _FACTS),
-            ),
+            _of_facts("SPICE", "Objects, attributes and relations in common with people's captions (runs Java)."),
             _by("spice.statistics", *_WORDS),
             needs=("references", "Java"),
             signature=("spice:1.0", "tok", "refs"),
             missing=lambda: called("spice.available"),
         ),
         "SGF": Measure(
-            (
-                Score("SGF", "Objects, attributes and relations in common with people's captions, by our own parser."),
-                *(Score(f"SGF-{fact}", f"SGF, of {fact}s alone.") for fact in _FACTS),
-            ),
+            _of_facts("SGF", "Objects, attributes and relations in common with people's captions, by our own parser."),
             _by("scene_graph.statistics", *_WORDS),
         ),
-        "UniCap": _of_words(
-            "words.unique_captions", Score("UniCap", "Different captions, as a share of all captions.")
-        ),
-        "AvgLen": _of_words(
-            "words.average_length", Score("AvgLen", "Words in a caption, on average.", None, percent=False)
-        ),
-        "Vocabulary": _of_words(
-            "words.vocabulary",
+        **_of_words(Score("UniCap", "Different captions, as a share of all captions."), "words.unique_captions"),
+        **_of_words(Score("AvgLen", "Words in a caption, on average.", None, percent=False), "words.average_length"),
+        **_of_words(
             Score("Vocabulary", "Different words in all captions together.", percent=False, digits=0),
+            "words.vocabulary",
         ),
-        "distinct-1": _of_words("words.distinct_1", Score("distinct-1", "Different words, as a share of all words.")),
-        "distinct-2": _of_words(
-            "words.distinct_2",
-            Score("distinct-2", "Different pairs of neighbouring words, as a share of all pairs."),
+        **_of_words(Score("distinct-1", "Different words, as a share of all words."), "words.distinct_1"),
+        **_of_words(
+            Score("distinct-2", "Different pairs of neighbouring words, as a share of all pairs."), "words.distinct_2"
         ),
-        "RareWords": _of_words(
-            "words.rare_in_coco",
+        **_of_words(
             Score("RareWords", "Words that few COCO photos are described with, as a share of all words."),
+            "words.rare_in_coco",
             f"rare:coco<{RARE_WORD:g}",
         ),
-        "Novel": Measure(
-            (Score("Novel", "Captions that equal no training caption, as a share of all (with --training)."),),
+        **_one(
+            Score("Novel", "Captions that equal no training caption, as a share of all (with --training)."),
             _by("words.novel", "words", "training"),
             needs=("training captions",),
             signature=("training", "tok"),
         ),
-        "Rep": _of_words(
-            "words.repetition", Score("Rep", "Captions that use a content word twice, as a share of all.", False)
+        **_of_words(
+            Score("Rep", "Captions that use a content word twice, as a share of all.", False), "words.repetition"
         ),
-        "BadEnd": _of_words(
-            "words.bad_end", Score("BadEnd", 'Captions that break off ("a dog on a"), as a share of all.', False)
+        **_of_words(
+            Score("BadEnd", 'Captions that break off ("a dog on a"), as a share of all.', False), "words.bad_end"
         ),
-        "Stutter": _of_words(
-            "words.stutter",
+        **_of_words(
             Score("Stutter", 'Captions in which a word follows itself ("a dog is is"), as a share of all.', False),
+            "words.stutter",
         ),
-        "UnusualOrder": _of_words(
-            "words.unusual_order_by_coco",
+        **_of_words(
             Score("UnusualOrder", "Captions with an unusual order of function words, as a share of all.", False),
+            "words.unusual_order",
             f"order:coco<{RARE_ORDER:g}",
         ),
-        "Fluency": _of_words(
-            "fluency.by_coco",
+        **_of_words(
             Score(
                 "Fluency",
                 "How expected a word is after the three before it, beyond its frequency, on average (SLOR, in nats).",
                 percent=False,
                 digits=2,
             ),
+            "fluency.fluency",
             "lm:coco-odd",
         ),
-        "Unidiomatic": Measure(
-            (
-                Score(
-                    "Unidiomatic",
-                    "Captions with a word less expected where it stands than people's captions of these photos have in "
-                    "95 of 100 cases, as a share of all; people's own are near 5 %.",
-                    False,
-                ),
+        **_one(
+            Score(
+                "Unidiomatic",
+                "Captions with a word less expected where it stands than people's captions of these photos have in "
+                "95 of 100 cases, as a share of all; people's own are near 5 %.",
+                False,
             ),
-            _by("fluency.unidiomatic_by_coco", *_WORDS),
+            _by("fluency.unidiomatic", *_WORDS),
             signature=(f"below:{UNIDIOMATIC:g}", "lm:coco-odd", "tok", "refs"),
         ),
-        "Prec": Measure(
-            (
-                Score(
-                    "Prec", "Accuracy: content words that people use of the same photo too, as a share of all of them."
-                ),
-            ),
+        **_one(
+            Score("Prec", "Accuracy: content words that people use of the same photo too, as a share of all of them."),
             _by("words.precision", *_WORDS),
         ),
         "CHAIR": Measure(
@@ -318,27 +306,24 @@ MEASURES = Measures(
             ),
             _by("words.chair", *_WORDS),
         ),
-        "CIDErBtw": Measure(
-            (Score("CIDErBtw", "Agreement with people's captions of the look-alikes (CIDEr-D).", False),),
+        **_one(
+            Score("CIDErBtw", "Agreement with people's captions of the look-alikes (CIDEr-D).", False),
             _mean("CIDErBtw", "overlap.cider_between", "captions_split", "references", "look_alikes"),
             signature=("look-alikes", "df", "tok", "refs"),
         ),
-        "DisWordRate": Measure(
-            (Score("DisWordRate", "Words that nobody uses of the look-alikes, as a share of all words."),),
+        **_one(
+            Score("DisWordRate", "Words that nobody uses of the look-alikes, as a share of all words."),
             _by("words.distinctive_words", *_WORDS, "look_alikes"),
             signature=("look-alikes", "tok", "refs"),
         ),
         "mBLEU": Measure(
-            tuple(
-                Score(f"mBLEU-{n}", f"{_ngrams(n)} that several captions of one photo have in common.", False)
-                for n in range(1, 5)
-            ),
+            _to_four("mBLEU", "that several captions of one photo have in common.", False),
             _by("overlap.mutual_bleu", "all_captions_split"),
             needs=("several captions",),
             signature=("captions", "tok"),
         ),
-        "self-CIDEr": Measure(
-            (Score("self-CIDEr", "How different several captions of one photo are."),),
+        **_one(
+            Score("self-CIDEr", "How different several captions of one photo are."),
             _by("overlap.self_cider", "all_captions_split", "reference_frequencies"),
             needs=("references", "several captions"),
             signature=("captions", "df", "tok"),

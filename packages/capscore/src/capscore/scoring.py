@@ -116,11 +116,9 @@ class ScoringInputs:
 
     @cached_property
     def references(self) -> References:
-        table = self._frequencies.ngrams if self._frequencies else None
-        split = self.reference_ids
-        if self._words_with_blanks:
-            split = self._words.join_groups(self.reference_words_split)
-        return References(split, table)
+        ids = self.reference_ids
+        split = self._words.join_groups(self.reference_words_split) if self._words_with_blanks else ids
+        return References(split, self._frequencies.ngrams if self._frequencies else None)
 
     @property
     def reference_frequencies(self) -> Frequencies:
@@ -263,16 +261,8 @@ def score(
         >>> capscore.score({"1": "a red bus"}, {"1": ["a red bus", "the bus is red"]}, metrics="ROUGE-L")
         {'ROUGE-L': 1.0}
     """
-    (scores,) = compare(
-        [captions],
-        references,
-        metrics=metrics,
-        df=df,
-        training=training,
-        split=split,
-        allow_missing=allow_missing,
-    )
-    return _warned(scores).corpus
+    options: dict[str, Any] = {"metrics": metrics, "df": df, "training": training, "split": split}
+    return _one(captions, references, **options, allow_missing=allow_missing).corpus
 
 
 def measure(
@@ -292,19 +282,12 @@ def measure(
         >>> scores.per_photo()["0"]
         {'ROUGE-L': 1.0}
     """
-    (scores,) = compare(
-        [captions],
-        references,
-        metrics=metrics,
-        df=df,
-        training=training,
-        split=split,
-        allow_missing=allow_missing,
-    )
-    return _warned(scores)
+    options: dict[str, Any] = {"metrics": metrics, "df": df, "training": training, "split": split}
+    return _one(captions, references, **options, allow_missing=allow_missing)
 
 
-def _warned(scores: Scores) -> Scores:
+def _one(captions: Any, references: Any, **options: Any) -> Scores:
+    (scores,) = compare([captions], references, **options)
     for sentence in scores.warnings:
         warnings.warn(sentence, stacklevel=3)  # at the line that called `score` or `measure`
     return scores

@@ -8,7 +8,7 @@ wherever they stand.  Captions with any other piece, or with characters that are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections.abc import Iterable, Sequence, Sized
 from dataclasses import dataclass
 from itertools import chain, compress
 from typing import Any
@@ -83,32 +83,21 @@ def check_photos(captions: Sentences, photos: Longs, count: int) -> None:
         raise IndexError(f"photos must be between 0 and {count - 1}")
 
 
-class Words:
+class Words(dict[str, int]):
     """Numbers for words, given out in the order in which words are met."""
 
     def __init__(self, words: Iterable[str] = ()):
-        self._ids = _Ids({word: number for number, word in enumerate(words)})
+        super().__init__({word: number for number, word in enumerate(words)})
 
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._ids)
-
-    def __getitem__(self, word: str) -> int:
-        return self._ids[word]
-
-    def join(self, sentences: Sequence[Sequence[str]]) -> Sentences:
-        return _joined(sentences, map(self._ids.__getitem__, chain.from_iterable(sentences)))
-
-    def join_groups(self, groups: Sequence[Sequence[Sequence[str]]]) -> Grouped:
-        return Grouped(self.join(list(chain.from_iterable(groups))), edges(groups))
-
-
-class _Ids(dict[str, int]):
     def __missing__(self, word: str) -> int:
         number = self[word] = len(self)
         return number
+
+    def join(self, sentences: Sequence[Sequence[str]]) -> Sentences:
+        return _joined(sentences, map(self.__getitem__, chain.from_iterable(sentences)))
+
+    def join_groups(self, groups: Sequence[Sequence[Sequence[str]]]) -> Grouped:
+        return Grouped(self.join(list(chain.from_iterable(groups))), edges(groups))
 
 
 def _joined(sentences: Sequence[Sized], tokens: Iterable[int]) -> Sentences:

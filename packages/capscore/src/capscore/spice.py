@@ -24,11 +24,12 @@ import numpy as np
 from capscore import system
 from capscore.errors import UserError
 from capscore.files import replace
+from capscore.measures import MEASURES
 from capscore.printable import counted
 from capscore.progress import Progress
 from capscore.statistics import Floats, Statistics, quotients
 
-NAMES = ("SPICE", "SPICE-object", "SPICE-relation", "SPICE-attribute", "SPICE-colour", "SPICE-count", "SPICE-size")
+NAMES = MEASURES["SPICE"].names
 
 _KINDS = ("All", "Object", "Relation", "Attribute", "Color", "Cardinality", "Size")  # what SPICE calls them
 _CORENLP = ("stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar")

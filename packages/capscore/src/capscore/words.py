@@ -67,6 +67,7 @@ def flaws(words: Sequence[str]) -> int:
 
 
 Words = Sequence[str]
+Longs = NDArray[np.int64]
 
 
 def average_length(captions: Sequence[Words]) -> Statistics:
@@ -135,7 +136,7 @@ def precision(captions: Sequence[Words], references: Sequence[Sequence[Words]]) 
 
 
 def distinctive_words(
-    captions: Sequence[Words], references: Sequence[Sequence[Words]], look_alikes: NDArray[np.int64]
+    captions: Sequence[Words], references: Sequence[Sequence[Words]], look_alikes: Longs
 ) -> Statistics:
     """Words that no look-alike's references have, as a share of all words of all captions."""
     theirs = [
@@ -165,7 +166,7 @@ def chair(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> S
 # compare content, and do not see it.  Here all content words are one, so that what is left is how a caption is built.
 # A word is *unusual* where people hardly ever go on so after the three words before it.
 
-_BEFORE, END, CONTENT = range(3)  # what stands before a caption's first word, after its last, and for content words
+_START, END, CONTENT = range(3)  # what stands before a caption's first word, after its last, and for content words
 _ROLES = ["<", ">", "*", *sorted(STOP_WORDS)]
 _ROLE_OF = {name: number for number, name in enumerate(_ROLES)}
 _PRECEDING = 3  # words
@@ -176,46 +177,68 @@ def roles(words: Iterable[str]) -> list[int]:
     return [_ROLE_OF[word] if word in STOP_WORDS else CONTENT for word in words]
 
 
+def windows(captions: Iterable[Sequence[int]]) -> tuple[Longs, Longs]:
+    """(M, 4) each number, none of which is 0, with the three before it (0: none); and (M,) the caption it is in."""
+    rows = [[_START] * _PRECEDING + [*caption] for caption in captions]
+    flat = np.fromiter(chain.from_iterable(rows), np.int64)
+    owner = np.repeat(np.arange(len(rows)), list(map(len, rows)))
+    if len(flat) <= _PRECEDING:
+        return np.zeros((0, _PRECEDING + 1), np.int64), owner[:0]
+    every = np.lib.stride_tricks.sliding_window_view(flat, _PRECEDING + 1)
+    is_word = every[:, -1] != _START
+    return every[is_word], owner[_PRECEDING:][is_word]
+
+
+def packed(numbers: Longs, size: int) -> Longs:
+    """(M, n) numbers below `size` as one number a row, whose order is theirs."""
+    keys = np.zeros(len(numbers), np.int64)
+    for column in numbers.T:
+        keys = keys * size + column
+    return keys
+
+
+def unpacked(keys: Longs, size: int) -> Longs:
+    """(M,) numbers that `packed` made of windows -> (M, 4)."""
+    return keys[:, None] // size ** np.arange(_PRECEDING, -1, -1) % size
+
+
 class WordOrder:
     """Words with which people go on after three words.
 
     usual  (n,) sorted: runs of four roles as numbers, those that are no rarer than one in five hundred
     """
 
-    def __init__(self, usual: NDArray[np.int64]):
+    def __init__(self, usual: Longs):
         self._usual = usual
 
     @classmethod
     def of(cls, captions: Iterable[Sequence[int]]) -> WordOrder:
         """captions  the roles of each one's words; END after the last, but not if it was cut"""
-        runs, times = np.unique(_runs(_flat(captions)), return_counts=True)
+        runs, times = np.unique(packed(windows(captions)[0], len(_ROLES)), return_counts=True)
         context = runs // len(_ROLES)
         _, of_context = np.unique(context, return_inverse=True)
         return cls(runs[times >= RARE_ORDER * np.bincount(of_context, times)[of_context]])
 
-    def unusual(self, captions: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+    def unusual(self, captions: Sequence[Sequence[int]]) -> Longs:
         """(N,) how many words of each are unusual.  A word right after an unusual one is so for that alone: no count.
 
         captions  as in `of`
         """
-        flat = _flat(captions)
-        words = flat != _BEFORE
-        unusual = np.zeros(len(flat), bool)
-        unusual[words] = ~np.isin(_runs(flat), self._usual)
-        unusual[1:] &= ~unusual[:-1]  # captions do not touch: each begins with what is never unusual
-        of_caption = np.repeat(np.arange(len(captions)), [_PRECEDING + len(caption) for caption in captions])
-        return np.bincount(of_caption[unusual], minlength=len(captions)).astype(np.int64)
+        runs, owner = windows(captions)
+        unusual = ~np.isin(packed(runs, len(_ROLES)), self._usual)
+        unusual[1:] &= ~(unusual[:-1] & (owner[1:] == owner[:-1]))
+        return np.bincount(owner[unusual], minlength=len(captions)).astype(np.int64)
 
     def save(self, path: Path) -> None:
         """A line for each run, gzipped, so that it does not depend on how roles are numbered."""
-        lines = [" ".join(_ROLES[role] for role in _unpacked(run)) for run in self._usual.tolist()]
+        lines = [" ".join(_ROLES[role] for role in run) for run in unpacked(self._usual, len(_ROLES)).tolist()]
         files.replace(path, gzip.compress("\n".join(lines).encode(), mtime=0))
 
     @classmethod
     def load(cls, path: Path) -> WordOrder:
         lines = gzip.decompress(path.read_bytes()).decode().split("\n")
-        roles_of = np.array([[_ROLE_OF[name] for name in line.split()] for line in lines], np.int64)
-        return cls(np.sort(_packed(*roles_of.T)))
+        runs = np.array([[_ROLE_OF[name] for name in line.split()] for line in lines], np.int64)
+        return cls(np.sort(packed(runs, len(_ROLES))))
 
 
 @cache
@@ -224,34 +247,10 @@ def coco_order() -> WordOrder:
     return WordOrder.load(Path(__file__).parent / "data" / "coco_unusual_order.txt.gz")
 
 
-def _flat(captions: Iterable[Sequence[int]]) -> NDArray[np.int64]:
-    before = [_BEFORE] * _PRECEDING
-    return np.fromiter(chain.from_iterable(chain(before, caption) for caption in captions), np.int64)
+def unusual_order(captions: Sequence[Words], people: WordOrder | None = None) -> Statistics:
+    """Captions with an unusual word, of one for each photo.
 
-
-def _runs(flat: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Each word with the three before it as a number."""
-    if len(flat) <= _PRECEDING:
-        return np.zeros(0, np.int64)
-    windows = np.lib.stride_tricks.sliding_window_view(flat, _PRECEDING + 1)
-    return _packed(*windows[windows[:, -1] != _BEFORE].T)
-
-
-def _packed(*roles: NDArray[np.int64]) -> NDArray[np.int64]:
-    runs = np.zeros_like(roles[0])
-    for role in roles:
-        runs = runs * len(_ROLES) + role
-    return runs
-
-
-def _unpacked(run: int) -> list[int]:
-    return [run // len(_ROLES) ** place % len(_ROLES) for place in range(_PRECEDING, -1, -1)]
-
-
-def unusual_order(captions: Sequence[Sequence[str]], people: WordOrder) -> Statistics:
-    """Of the words of one caption for each photo."""
-    return mean_of("UnusualOrder", people.unusual([[*roles(words), END] for words in captions]) > 0)
-
-
-def unusual_order_by_coco(captions: Sequence[Sequence[str]]) -> Statistics:
-    return unusual_order(captions, coco_order())
+    people  by default those who described COCO photos
+    """
+    unusual = (people or coco_order()).unusual([[*roles(words), END] for words in captions])
+    return mean_of("UnusualOrder", unusual > 0)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
@@ -260,15 +260,11 @@ def _final_dots(words: list[str], prefixes: Prefixes) -> list[str]:
             result.append(word)
         elif "." in kept and _LETTER.search(kept):
             result.append(word.replace(".", ""))  # u.s.
-        elif "a" <= following[:1] <= "z" or _is_abbreviation(kept, following, prefixes):
+        elif "a" <= following[:1] <= "z" or (kept in prefixes and (not prefixes[kept] or "0" <= following[:1] <= "9")):
             result.append(word)
         else:
             result += [kept, "."]
     return result
-
-
-def _is_abbreviation(word: str, following: str, prefixes: Prefixes) -> bool:
-    return word in prefixes and (not prefixes[word] or "0" <= following[:1] <= "9")
 
 
 # The Snowball English stemmer (Porter2), after https://snowballstem.org/algorithms/english/stemmer.html in the older
@@ -276,7 +272,6 @@ def _is_abbreviation(word: str, following: str, prefixes: Prefixes) -> bool:
 
 _VOWELS = "aeiouy"  # a consonantal y is written Y while a word is being stemmed
 _DOUBLES = ("bb", "dd", "ff", "gg", "mm", "nn", "pp", "rr", "tt")
-_BEFORE_LI = "cdeghkmnrt"
 
 _WHOLE = {
     "skis": "ski", "skies": "sky", "dying": "die", "lying": "lie", "tying": "tie",
@@ -295,17 +290,21 @@ _STEP_3 = {
     "tional": "tion", "ational": "ate", "alize": "al", "icate": "ic", "iciti": "ic", "ical": "ic",
     "ful": "", "ness": "", "ative": "",
 }  # fmt: skip
-_STEP_4 = [
-    "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ism", "ate", "iti", "ous", "ive",
-    "ize", "ion",
-]  # fmt: skip
+_STEP_4 = dict.fromkeys(
+    "al ance ence er ic able ible ant ement ment ent ism ate iti ous ive ize ion".split(),  # noqa: SIM905
+    "",
+)
 
 
-def _longest_first(endings: list[str]) -> re.Pattern[str]:
+# What such an ending must follow to be one
+_FOLLOWS = {"ogi": ("l",), "li": tuple("cdeghkmnrt"), "ion": ("s", "t")}
+
+
+def _longest_first(endings: Iterable[str]) -> re.Pattern[str]:
     return re.compile(rf"(?:{'|'.join(sorted(endings, key=len, reverse=True))})\Z")
 
 
-_ENDING_2, _ENDING_3, _ENDING_4 = (_longest_first(list(endings)) for endings in (_STEP_2, _STEP_3, _STEP_4))
+_STEPS = [(endings, _longest_first(endings)) for endings in (_STEP_2, _STEP_3, _STEP_4)]
 _REGION = re.compile(f"[{_VOWELS}][^{_VOWELS}]")  # R1 and R2 begin after the first of these
 _VOWEL = re.compile(f"[{_VOWELS}]")
 # a short syllable at the end
@@ -331,8 +330,13 @@ def stem(word: str) -> str:
     word = _without_participle(word, r1)
     if len(word) > 2 and word[-1] in "yY" and word[-2] not in _VOWELS:
         word = word[:-1] + "i"
-    word = _step_4(_step_3(_step_2(word, r1), r1, r2), r2)
-    return _step_5(word, r1, r2).replace("Y", "y")
+    for endings, pattern in _STEPS:
+        match = pattern.search(word)
+        if match and match.start() >= (r2 if endings is _STEP_4 or match[0] == "ative" else r1):
+            kept, ending = word[: match.start()], match[0]
+            if kept.endswith(_FOLLOWS.get(ending, "")):
+                word = kept + endings[ending]
+    return _without_final_e(word, r1, r2).replace("Y", "y")
 
 
 def _mark_consonantal_y(word: str) -> str:
@@ -393,32 +397,8 @@ def _without_participle(word: str, r1: int) -> str:
     return kept
 
 
-def _step_2(word: str, r1: int) -> str:
-    match = _ENDING_2.search(word)
-    if not match or match.start() < r1:
-        return word
-    kept, ending = word[: match.start()], match[0]
-    if (ending == "ogi" and not kept.endswith("l")) or (ending == "li" and (not kept or kept[-1] not in _BEFORE_LI)):
-        return word
-    return kept + _STEP_2[ending]
-
-
-def _step_3(word: str, r1: int, r2: int) -> str:
-    match = _ENDING_3.search(word)
-    if not match or match.start() < (r2 if match[0] == "ative" else r1):
-        return word
-    return word[: match.start()] + _STEP_3[match[0]]
-
-
-def _step_4(word: str, r2: int) -> str:
-    match = _ENDING_4.search(word)
-    if not match or match.start() < r2:
-        return word
-    kept = word[: match.start()]
-    return word if match[0] == "ion" and not kept.endswith(("s", "t")) else kept
-
-
-def _step_5(word: str, r1: int, r2: int) -> str:
+def _without_final_e(word: str, r1: int, r2: int) -> str:
+    """Nor with a second l."""
     kept = word[:-1]
     if word.endswith("e") and (len(kept) >= r2 or (len(kept) >= r1 and not _SHORT.search(kept))):
         return kept

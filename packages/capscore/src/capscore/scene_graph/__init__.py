@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from capscore.measures import MEASURES
 from capscore.scene_graph import parser
 from capscore.statistics import Statistics, quotients
 
@@ -103,7 +104,7 @@ def _without_ending(stem: str, vocabulary: Container[str]) -> str:
     return f"{stem}e" if f"{stem}e" in vocabulary else stem
 
 
-NAMES = ("SGF", "SGF-object", "SGF-relation", "SGF-attribute", "SGF-colour", "SGF-count", "SGF-size")
+NAMES = MEASURES["SGF"].names
 
 # The words that SPICE counts as colours and sizes, as far as captions show them, and a few that it leaves out.
 COLOURS = words_in(
@@ -172,11 +173,7 @@ def tuples(words: Sequence[str]) -> set[Fact]:
 
 def part_of_speech(captions: Sequence[Sequence[str]]) -> list[list[str]]:
     """Penn Treebank's tag of each word; words in lower case, without punctuation."""
-    lexicon = _lexicon()
-    words, starts = parser.flatten(captions)
-    parses = parser.parse(words, starts, lexicon.tagger, lexicon.arcs, lexicon.labeller)
-    tags, edges = np.array(lexicon.tags)[parses.tags].tolist(), starts.tolist()
-    return [tags[start:stop] for start, stop in pairwise(edges)]
+    return [tags for tags, _, _ in _parsed(captions)]
 
 
 def _lowered(words: Sequence[str]) -> tuple[str, ...]:
@@ -185,15 +182,17 @@ def _lowered(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _facts_of(captions: Sequence[tuple[str, ...]]) -> list[list[Fact]]:
+    return [_Caption(words, *parse).facts() for words, parse in zip(captions, _parsed(captions), strict=True)]
+
+
+def _parsed(captions: Sequence[Sequence[str]]) -> list[tuple[list[str], list[int], list[str]]]:
+    """Tags, heads and labels of the words of each caption."""
     lexicon = _lexicon()
     words, starts = parser.flatten(captions)
     parses = parser.parse(words, starts, lexicon.tagger, lexicon.arcs, lexicon.labeller)
     tags, labels = np.array(lexicon.tags)[parses.tags].tolist(), np.array(lexicon.labels)[parses.labels].tolist()
-    heads, edges = parses.heads.tolist(), starts.tolist()
-    return [
-        _Caption(words, tags[start:stop], heads[start:stop], labels[start:stop]).facts()
-        for words, start, stop in zip(captions, edges[:-1], edges[1:], strict=True)
-    ]
+    heads = parses.heads.tolist()
+    return [(tags[start:stop], heads[start:stop], labels[start:stop]) for start, stop in pairwise(starts.tolist())]
 
 
 class _Caption:

@@ -11,6 +11,8 @@ import re
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from operator import methodcaller
 
 
 def code_points(ranges: str) -> frozenset[str]:
@@ -160,8 +162,6 @@ FRAGMENTS = {
 CURRENCIES = {"\u00a2": "cents", "\u00a3": "#", "\u00a4": "$", "\u0080": "$", "\u20a0": "$", "\u20ac": "$"}
 FRACTIONS = {"\u00bc": "1/4", "\u00bd": "1/2", "\u00be": "3/4", "\u2153": "1/3", "\u2154": "2/3"}
 BRACKETS = {"(": "-LRB-", ")": "-RRB-", "[": "-LSB-", "]": "-RSB-", "{": "-LCB-", "}": "-RCB-"}
-ROUND_BRACKETS = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
-BLANK_KEPT = str.maketrans({" ": "\u00a0"})
 QUOTES = str.maketrans(
     dict.fromkeys("\u0091\u2018\u201b\u2039", "`")
     | dict.fromkeys("\u0092\u2019\u203a", "'")
@@ -177,21 +177,13 @@ def without_soft_hyphens(text: str) -> str:
     return text.replace("\u00ad", "") or "-"
 
 
-def with_plain_ampersand(text: str) -> str:
-    return re.sub("&amp;", "&", text, flags=re.IGNORECASE)
-
-
 def with_plain_quotes(text: str) -> str:
     return text.replace("&apos;", "'").replace("&quot;", "''").translate(QUOTES)
 
 
-def with_named_brackets(text: str) -> str:
-    return text.translate(ROUND_BRACKETS)
-
-
-def with_blanks_kept(text: str) -> str:
-    """Blanks inside a token become no-break spaces, so that splitting at blanks leaves it whole."""
-    return text.translate(BLANK_KEPT)
+with_plain_ampersand = partial(re.compile("&amp;", re.IGNORECASE).sub, "&")
+with_named_brackets = methodcaller("translate", str.maketrans({"(": "-LRB-", ")": "-RRB-"}))
+with_blanks_kept = methodcaller("replace", " ", "\u00a0")  # so that splitting at blanks leaves a token whole
 
 
 def always(token: str) -> Callable[[str], str]:
