@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capscore.files import replace
-from capscore.scene_graph import ENDINGS, parser
+from capscore.scene_graph import parser
+from capscore.words import ENDINGS
 
 # Tags whose difference the rules of scene_graph.py do not use
 SAME_TAG = {"NNP": "NN", "NNPS": "NNS", "JJR": "JJ", "JJS": "JJ", "RBR": "RB", "RBS": "RB", "WP$": "PRP$", "FW": "NN"}

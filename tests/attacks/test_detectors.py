@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, load, save
 
 from capscore.errors import UserError
 from detectors import tiny_yolox
@@ -19,28 +19,14 @@ def refused(file, match):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("data", [b"", b"no graph", b"\x08\x07" + b"\xff" * 40, bytes(range(255, 0, -1))], ids=len)
-def test_what_is_no_graph_is_refused(tmp_path, data):
-    (tmp_path / "bad.onnx").write_bytes(data)
-    refused(tmp_path / "bad.onnx", "is damaged, or is no ONNX file")
-
-
-def test_a_file_that_was_cut_short_is_refused(tmp_path):
-    file = tiny_yolox.write(tmp_path / "cut.onnx", tiny_yolox.nothing())
-    file.write_bytes(file.read_bytes()[:-100])
-    refused(file, "is damaged, or is no ONNX file")
-
-
-def test_what_is_no_regular_file_is_refused(tmp_path):
-    refused(tmp_path, "is not a regular file|is a folder")
-    refused(tmp_path / "nowhere.onnx", "there is no such file")
-    os.mkfifo(tmp_path / "pipe.onnx")
-    refused(tmp_path / "pipe.onnx", "not a regular file")
-    (tmp_path / "huge.onnx").touch()
-    os.truncate(tmp_path / "huge.onnx", 1 << 31)  # takes no room
-    refused(tmp_path / "huge.onnx", "more than 1024 MB")
-    with pytest.raises(UserError, match="cannot be the name of a file"):
-        yolox.load("nul\0.onnx")
+def test_what_is_no_graph_or_was_cut_short_or_is_too_large_is_refused(tmp_path):
+    file = tiny_yolox.write(tmp_path / "bad.onnx", tiny_yolox.nothing())
+    cut_short = file.read_bytes()[:-100]
+    for data in (b"", b"no graph", b"\x08\x07" + b"\xff" * 40, bytes(range(255, 0, -1)), cut_short):
+        file.write_bytes(data)
+        refused(file, "is damaged, or is no ONNX file")
+    os.truncate(file, 1 << 31)  # takes no room
+    refused(file, "more than 1024 MB")
 
 
 def test_weights_in_other_files_are_not_read(tmp_path, monkeypatch):
@@ -105,8 +91,6 @@ def test_another_layout_is_refused(tmp_path, answers, options, match):
 
 def test_a_graph_that_gives_something_else_than_it_promises_is_refused(tmp_path):
     file = tiny_yolox.write(tmp_path / "lies.onnx", tiny_yolox.nothing())
-    from onnx import load, save
-
     model = load(file)
     model.graph.output[0].type.tensor_type.shape.dim[1].dim_param = "rows"
     model.graph.initializer[2].CopyFrom(helper.make_tensor("shape", TensorProto.INT64, [3], [1, 63, 16]))
@@ -116,8 +100,6 @@ def test_a_graph_that_gives_something_else_than_it_promises_is_refused(tmp_path)
 
 def test_a_graph_with_two_inputs_is_refused(tmp_path):
     file = tiny_yolox.write(tmp_path / "two.onnx", tiny_yolox.nothing())
-    from onnx import load, save
-
     model = load(file)
     model.graph.input.append(helper.make_tensor_value_info("more", TensorProto.FLOAT, [1]))
     save(model, file)

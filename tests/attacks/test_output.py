@@ -81,14 +81,6 @@ def test_what_is_repeated_in_a_message_does_not_steer_the_terminal(tellapart, tm
     assert len(err.splitlines()) == 1
 
 
-def test_captions_of_others_do_not_steer_the_terminal(tellapart, tmp_path):
-    (tmp_path / "c.json").write_text('{"a": "red\\u001b[31m\\u202e", "b\\u0007": "red\\u001b[31m\\u202e"}')
-    code, out, err = tellapart("lint", tmp_path / "c.json")
-    assert code == 1
-    assert "b\\x07\tshared\tred" in out
-    assert is_plain(out + err)
-
-
 def test_a_fault_of_ours_is_printed_without_what_a_name_holds():
     code = """
 import sys, tellapart.commands.models as models

@@ -85,10 +85,11 @@ def test_write_to_photos_elsewhere(tellapart, locked, monkeypatch):
     elsewhere.mkdir()
     elsewhere.chmod(0o777)
     shutil.copy(locked / "c.jsonl", elsewhere)
-    with somebody_else():
-        code, _, err = tellapart("write", elsewhere / "c.jsonl")
-    assert code == 1
-    assert err.count("the file cannot be written (Permission denied)") == 6
+    for options in ((), ("--in-file",)):
+        with somebody_else():
+            code, _, err = tellapart("write", elsewhere / "c.jsonl", *options)
+        assert code == 1
+        assert err.count("the file cannot be written (Permission denied)") == 6
 
 
 def test_pages(locked):
@@ -124,7 +125,7 @@ def test_serve_with_a_database_elsewhere(locked, postgresql):
 
 def test_studies(folder):
     made = study(folder, "choose", captions=("plain.json",), sets=2, catch=0)
-    found = analyse(made, *simulate.people(made, {"plain": 0.5}))
+    result = analyse(made, *simulate.people(made, {"plain": 0.5}))
     folder.chmod(0o555)
     with somebody_else():
         with pytest.raises(UserError, match=r"answers\.db: the database cannot be made \(Permission denied\)"):
@@ -132,7 +133,7 @@ def test_studies(folder):
         with pytest.raises(UserError, match=r"another/photos/.*: .*\(Permission denied\)"):
             save(made, folder / "another", [("p00000", b"a picture")])
         with pytest.raises(UserError, match=r"results/answers\.jsonl: .*\(Permission denied\)"):
-            write_results(found, folder / "results")
+            write_results(result, folder / "results")
 
 
 def test_a_folder_that_may_not_be_opened_is_not_called_empty(folder):

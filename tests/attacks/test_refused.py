@@ -20,12 +20,19 @@ from attacks import clips as made_clips
 from attacks import data_files
 from attacks import photos as made
 from attacks.data_files import GOOD
-from capscore import caption_files, files
+from capscore import caption_files, files, ngrams
 from capscore.errors import UserError
+from tellapart.commands.train import parse
 from tellapart.data import examples
 from tellapart.data.media import clips, photos
 from tellapart.data.media.clips import open_clip
+from tellapart.desk.candidates_file import CandidatesFile
+from tellapart.desk.write import Captions
+from tellapart.detectors import yolox
+from tellapart.encoders.classifiers import read_tensors
 from tellapart.errors import BadPhoto
+from tellapart.neighbours import groups
+from tellapart.rewards.preference import Preference
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:PIL.TiffImagePlugin")
 
@@ -49,6 +56,66 @@ def refusal(read, file) -> str:
         read(file)
     assert "\n" not in str(caught.value)
     return str(caught.value)
+
+
+# What is no file, or unpacks to more than is read, and all that open files which users name
+
+TEXTS = {
+    "data": examples.read,
+    "captions": caption_files.read,
+    "references": caption_files.read_references,
+    "text": files.read_text,
+    "JSON": files.read_json,
+    "candidates": CandidatesFile,
+    "preferences": Preference.load,
+    "look-alikes": groups.load,
+}
+LOADERS = TEXTS | {
+    "frequencies": ngrams.load,
+    "detector": yolox.load,
+    "weights": read_tensors,
+    "captions to write": Captions.read,
+    "recipe": lambda file: parse([str(file)]),
+    "option": lambda file: parse(["--recipe", str(file), "--print_config"]),
+}
+ENDINGS = {"detector": ".onnx", "frequencies": ".npz", "recipe": ".yaml", "option": ".yaml"}
+NO_FILE = {
+    "missing": (lambda file: None, "there is no such file|there is no recipe"),
+    "a folder": (Path.mkdir, "folder|not a regular file"),
+    "a pipe": (os.mkfifo, "not a regular file"),
+    "a link to a device": (lambda file: file.symlink_to("/dev/zero"), "not a regular file"),
+}
+
+
+@pytest.mark.parametrize("kind", NO_FILE)
+@pytest.mark.parametrize("loader", LOADERS)
+def test_what_is_no_file_is_refused_at_once(loader, kind, tmp_path):
+    make, reason = NO_FILE[kind]
+    file = tmp_path / f"file{ENDINGS.get(loader, '.json')}"
+    make(file)
+    sentence = refusal(LOADERS[loader], file)
+    assert str(file) in sentence
+    assert re.search(reason, sentence)
+    assert "not a regular file" in refusal(LOADERS[loader], Path("/dev/zero"))
+
+
+@pytest.mark.parametrize("read", TEXTS.values(), ids=TEXTS)
+def test_a_bomb_is_refused_by_all_who_read_text(read, tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "MOST_TEXT", 1 << 20)  # so that a bomb takes no second
+    bomb = tmp_path / "bomb.json.gz"
+    bomb.write_bytes(gzip.compress(b'{"a": "' + b" " * (3 << 20) + b'"}'))
+    assert bomb.stat().st_size < 1 << 16
+    assert refusal(read, bomb) == f"{bomb}: the file has, unpacked, more than 1 MB, the most that is read."
+    bomb.write_bytes(gzip.compress(b" " * 1000) * 2000)  # many small parts are counted as a whole
+    assert "more than 1 MB" in refusal(read, bomb)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("a\0b.json", "cannot be the name of a file"), ("x" * 5000, "cannot be read")]
+)
+@pytest.mark.parametrize("read", [examples.read, files.read_json, yolox.load], ids=["data", "JSON", "detector"])
+def test_a_name_that_no_file_has(read, name, reason):
+    assert reason in refusal(read, Path(name))
 
 
 # Data files: what is wrong as a whole is refused, a broken record is named
@@ -78,13 +145,6 @@ def test_every_command_answers_it_with_exit_2_and_one_line(command, tellapart, t
         assert err.startswith(f"tellapart {command.split()[0]}: ")
         assert str(path) in err
         assert not out.exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "said"), [("cap\0tions.json", "cannot be the name of a file"), ("x" * 5000, "cannot be read")]
-)
-def test_a_name_that_no_file_has(name, said):
-    assert said in refusal(examples.read, name)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
@@ -158,27 +218,6 @@ def test_control_characters_go_white_space_is_one_space_and_emoji_and_accents_st
     odd = "\x1b a\0dog \r\n in\u2028the\u00a0 snow\x7f "
     path = data_files.of_images(tmp_path, {**GOOD, "captions": [odd, *captions]})
     assert examples.read(path).examples[0].captions == ("a dog in the snow", *captions)
-
-
-# Text files of all kinds
-
-
-READERS = [examples.read, caption_files.read, caption_files.read_references, files.read_text, files.read_json]
-
-
-@pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)
-def test_bombs_pipes_and_devices_are_refused_by_all_who_read_text(read, tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MOST_TEXT", 1 << 20)  # so that a bomb takes no second
-    bomb, pipe, link = tmp_path / "bomb.json.gz", tmp_path / "data.json", tmp_path / "link.json"
-    bomb.write_bytes(gzip.compress(b'{"a": "' + b" " * (3 << 20) + b'"}'))
-    assert bomb.stat().st_size < 1 << 16
-    assert refusal(read, bomb) == f"{bomb}: the file has, unpacked, more than 1 MB, the most that is read."
-    bomb.write_bytes(gzip.compress(b" " * 1000) * 2000)  # many small parts are counted as a whole
-    assert "more than 1 MB" in refusal(read, bomb)
-    os.mkfifo(pipe)
-    link.symlink_to("/dev/zero")
-    for file in (pipe, link, Path("/dev/zero")):
-        assert refusal(read, file) == f"{file}: this is not a regular file."
 
 
 # Photos

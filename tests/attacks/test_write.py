@@ -1,7 +1,6 @@
 """Sidecars, captions, photos, journals and pages of others in the way of `write` and `alt`: nothing is lost."""
 
 import base64
-import errno
 import hashlib
 import json
 import os
@@ -132,27 +131,6 @@ def test_rows_of_other_files_are_left(tellapart, photo, tmp_path_factory, row, r
     listed(row | {"file": name, "caption": "a dog"})
     refused(tellapart, reason)
     assert [path.name for path in outside.iterdir()] == ["b.jpg"]
-
-
-def test_a_folder_that_cannot_be_written_is_one_sentence_for_each_photo(tellapart, photo, monkeypatch):
-    unfinished = files._unfinished
-
-    def read_only(folder):
-        if folder == photo.parent:
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-        return unfinished(folder)
-
-    monkeypatch.setattr(files, "_unfinished", read_only)
-    listed({"file": "photos/a.jpg", "caption": "a dog"})
-    before = photo.read_bytes()
-    for options in ((), ("--in-file",)):
-        code, _, err = tellapart("write", "c.jsonl", *options)
-        assert code == 1
-        assert "the file cannot be written (Read-only file system)" in err
-    monkeypatch.undo()
-    os.chdir(photo.parent.parent)
-    assert [path.name for path in photo.parent.iterdir()] == ["a.jpg"]
-    assert photo.read_bytes() == before
 
 
 def test_captions_that_steer_or_are_no_xml_become_plain_text(tellapart, photo):

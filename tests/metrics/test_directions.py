@@ -11,46 +11,22 @@ from tellapart.training.loop import Position, judge
 
 # What papers and plain sense say, not what the code says: a caption that repeats a word, breaks off, stutters or is
 # oddly built is a fault; a loss is to be small; a length is neither good nor bad.
-LOWER = {
-    "loss",
-    "Rep",
-    "BadEnd",
-    "Stutter",
-    "UnusualOrder",
-    "Unidiomatic",
-    "CHAIRi",
-    "CHAIRs",
-    "CIDErBtw",
-    "mBLEU-1",
-    "mBLEU-2",
-    "mBLEU-3",
-    "mBLEU-4",
-}
+LOWER = {"loss", "Rep", "BadEnd", "Stutter", "UnusualOrder", "Unidiomatic", "CHAIRi", "CHAIRs", "CIDErBtw"}
+LOWER |= {f"mBLEU-{n}" for n in range(1, 5)}
 NEITHER = {"length", "AvgLen"}
 VALIDATED = [*validation.METRICS, *validation.RETRIEVAL_METRICS]
 SCORES = [name for measure in MEASURES.values() for name in measure.names]
-RETRIEVED = [
-    "R@1[judge]",
-    "P@1/100[word]",
-    "P@1/100-hard[word]",
-    "GEG-Avg[word]",
-    "GEG-Min[word]",
-    "TT R@5",
-    "TT@6",
-    "self R@1",
-    "ObjPrec[yolox]",
-    "ObjRec[yolox]",
-]
+RETRIEVED = ["R@1[judge]", "P@1/100[word]", "P@1/100-hard[word]", "GEG-Avg[word]", "GEG-Min[word]", "TT R@5", "TT@6"]
+RETRIEVED += ["self R@1", "ObjPrec[yolox]", "ObjRec[yolox]"]
 
 
 @pytest.mark.parametrize("name", dict.fromkeys([*VALIDATED, *SCORES, *RETRIEVED]))
-def test_every_validation_metric_and_every_score_has_a_direction(name):
+def test_every_validation_metric_and_every_score_is_described_and_has_a_direction(name):
     expected = False if name in LOWER else None if name in NEITHER else True
     assert descriptions.of(name).higher_is_better is expected
-
-
-def test_a_figure_that_nobody_knows_has_no_direction():
-    assert descriptions.of("nonsense") is None
+    text = descriptions.explained(name)
+    assert text.endswith(".")
+    assert not set("{}") & set(text)
 
 
 @pytest.mark.parametrize("name", [name for name in VALIDATED if name not in NEITHER])

@@ -42,5 +42,5 @@ def test_photos_are_chosen_by_odd_ids_splits_and_captions_that_they_share(tmp_pa
     for name, photos in (("text", text), ("data", data)):
         (tmp_path / f"{name}.json").write_text(json.dumps({"dataset": "coco", "images": photos}))
     script = run_path(str(HERE.parent / "scripts" / "build_language_model.py"))
-    found = script["chosen"](tmp_path / "text.json", [tmp_path / "data.json"])
-    assert [one.id for one in found] == [1, 9]
+    result = script["chosen"](tmp_path / "text.json", [tmp_path / "data.json"])
+    assert [one.id for one in result] == [1, 9]

@@ -91,11 +91,6 @@ def test_names_that_mean_nothing_cannot_be_made(wrong):
 # Ranks
 
 
-def test_a_rank_is_the_number_of_other_photos_that_fit_at_least_as_well():
-    similarity = np.array([[0.9, 0.1, 0.5], [0.9, 0.1, 0.5], [0.3, 0.3, 0.3]], np.float32)
-    assert retrieval.ranks(similarity, np.array([0, 1, 2])).tolist() == [0, 2, 2]
-
-
 @given(st.integers(0, 10**6), st.integers(1, 12), st.integers(1, 12))
 def test_ranks_are_those_of_a_loop(seed, captions, photos):
     random = np.random.default_rng(seed)
@@ -120,16 +115,16 @@ def test_copies_of_a_photo_tie_however_the_product_is_rounded():
     random = np.random.default_rng(0)
     photos = unit(random, 500, 96)
     both = np.concatenate([photos, photos])
-    found = retrieval.find(photos, np.arange(500), retrieval.gallery(both, alone(1000)), "")
-    assert (found.ranks == 1).all()
+    result = retrieval.find(photos, np.arange(500), retrieval.gallery(both, alone(1000)), "")
+    assert (result.ranks == 1).all()
 
 
 def test_a_caption_without_words_ties_with_everything_and_is_wrong_by_every_measure():
     photos = unit(np.random.default_rng(0), 120, 8)
     among = retrieval.gallery(photos, alone(120))
-    found = retrieval.find(np.zeros((1, 8), np.float32), np.array([3]), among, "")
-    assert found.ranks.tolist() == [119]
-    statistics, lacks = retrieval.measured(found, among, "r")
+    result = retrieval.find(np.zeros((1, 8), np.float32), np.array([3]), among, "")
+    assert result.ranks.tolist() == [119]
+    statistics, lacks = retrieval.measured(result, among, "r")
     assert lacks == {}
     assert values(statistics) == pytest.approx(dict.fromkeys(values(statistics), 0.0))
     references = retrieval.text_to_text(
@@ -227,9 +222,9 @@ def test_a_photo_outside_the_pools_of_a_shuffle_has_no_part_in_it():
     """130 photos, one pool of 100: a caption that is always right scores 1 though it was not always asked."""
     photos = unit(np.random.default_rng(4), 130, 16)
     among = retrieval.gallery(photos, alone(130))
-    found = retrieval.find(photos, alone(130), among, "")
-    assert found.pooled.sum() == 500
-    statistics, _ = retrieval.measured(found, among, "r")
+    result = retrieval.find(photos, alone(130), among, "")
+    assert result.pooled.sum() == 500
+    statistics, _ = retrieval.measured(result, among, "r")
     assert values(statistics)["P@1/100[r]"] == 1.0
 
 
@@ -240,8 +235,8 @@ def test_few_photos_have_no_pools_and_a_single_one_no_look_alikes():
         (1, {"P@1/100[r]", "P@1/100-hard[r]", "GEG-Avg[r]", "GEG-Min[r]"}),
     ):
         among = retrieval.gallery(photos[:count], alone(count))
-        found = retrieval.find(photos[:count], alone(count), among, "")
-        statistics, lacks = retrieval.measured(found, among, "r")
+        result = retrieval.find(photos[:count], alone(count), among, "")
+        statistics, lacks = retrieval.measured(result, among, "r")
         assert lacks.keys() == skip_batch
         assert not skip_batch & values(statistics).keys()
         assert values(statistics)["R@1[r]"] == 1.0
@@ -258,9 +253,9 @@ def test_with_three_photos_a_group_has_two():
     photos = np.eye(3, dtype=np.float32)
     among = retrieval.gallery(photos, alone(3))
     assert np.sort(among.groups[0])[-2:].tolist() == [1, 2]
-    found = retrieval.find(np.array([[0.8, 0.6, 0]], np.float32), np.array([0]), among, "")
-    assert found.average.tolist() == pytest.approx([0.8 - 0.3])
-    assert found.least.tolist() == pytest.approx([0.2])
+    result = retrieval.find(np.array([[0.8, 0.6, 0]], np.float32), np.array([0]), among, "")
+    assert result.average.tolist() == pytest.approx([0.8 - 0.3])
+    assert result.least.tolist() == pytest.approx([0.2])
 
 
 def test_copies_are_nobodys_look_alikes_and_near_duplicates_no_hard_distractors():
@@ -288,9 +283,9 @@ def test_a_difference_between_models_has_an_interval():
         captions = photos + noise * unit(random, 300, 8)
         captions /= np.linalg.norm(captions, axis=1, keepdims=True)
         measured.append(retrieval.measured(retrieval.find(captions, alone(300), among, ""), among, "r")[0].values())
-    found = statistics.differences(*map(list, measured))
-    assert all(difference.low > 0 and difference.p < 0.01 for difference in found.values())
-    assert len(found) == 7
+    result = statistics.differences(*map(list, measured))
+    assert all(difference.low > 0 and difference.p < 0.01 for difference in result.values())
+    assert len(result) == 7
 
 
 # Text to text
@@ -323,8 +318,8 @@ def test_what_a_person_said_is_left_out_of_its_own_photos_references():
                 for q, others in enumerate(references)
             ]
             expected.append(sum(score >= scores[photo] for score in scores) - 1)
-    found = retrieval.text_to_text(np.concatenate(references), own, means, counts, of_people=True)
-    assert found.ranks.tolist() == expected
+    result = retrieval.text_to_text(np.concatenate(references), own, means, counts, of_people=True)
+    assert result.ranks.tolist() == expected
     assert len(set(expected)) > 1
 
 
@@ -339,10 +334,10 @@ def test_text_to_text_within_groups_by_hand():
     # right; right, though photo 3 is near; the look-alike fits; a tie is wrong; and photo 3 has no whole group
     assert read.picked.tolist()[:4] == [True, True, False, False]
     assert read.grouped.tolist() == [True, True, True, True, False]
-    found = retrieval.within_groups(read, own, 4, 3)
-    assert found.names == ("TT@3",)
-    assert found.per_photo()[:, 0].tolist() == [1, 0.5, 0, 0]
-    assert found.corpus()["TT@3"] == pytest.approx(1.5 / 3)
+    result = retrieval.within_groups(read, own, 4, 3)
+    assert result.names == ("TT@3",)
+    assert result.per_photo()[:, 0].tolist() == [1, 0.5, 0, 0]
+    assert result.corpus()["TT@3"] == pytest.approx(1.5 / 3)
     nobody = retrieval.text_to_text(captions, own, references, np.full(4, 2), of_people=False)
     assert retrieval.within_groups(nobody, own, 4, 3) is None
 

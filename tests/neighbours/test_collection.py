@@ -158,8 +158,8 @@ def test_the_quantile_is_that_of_the_pairs_that_are_different_photos():
     scores = np.arange(count**2, dtype=float).reshape(count, count)
     different = np.ones((count, count), bool)
     others = np.sort(scores[~np.eye(count, dtype=bool)])
-    found = quantile_of_pairs(scores, different, distances=False)
-    assert np.mean(others > found) == pytest.approx(0.005, abs=1e-3)
+    result = quantile_of_pairs(scores, different, distances=False)
+    assert np.mean(others > result) == pytest.approx(0.005, abs=1e-3)
     assert np.mean(others < quantile_of_pairs(scores, different, distances=True)) == pytest.approx(0.005, abs=1e-3)
     different[scores > 5000] = False  # bursts, which would raise the bar
     assert 4900 < quantile_of_pairs(scores, different, distances=False) < 5000

@@ -17,31 +17,31 @@ def by_loop(vectors, k, metric, queries=None):
     asked = vectors if queries is None else queries
     indices, scores = [], []
     for row, x in enumerate(asked.astype(float)):
-        found = []
+        result = []
         for index, y in enumerate(vectors.astype(float)):
             if queries is None and index == row:
                 continue
             if metric == "euclidean":
                 score = np.float32(np.sqrt(((x - y) ** 2).sum()))
-                found.append((score, index, score))
+                result.append((score, index, score))
             else:
                 norms = np.sqrt((x**2).sum()) * np.sqrt((y**2).sum())
                 score = np.float32(np.clip((x * y).sum() / norms, -1, 1) if norms > 0 else 0.0)
-                found.append((-score, index, score))
-        found.sort(key=lambda entry: entry[:2])
-        indices.append([index for _, index, _ in found[:k]])
-        scores.append([score for _, _, score in found[:k]])
+                result.append((-score, index, score))
+        result.sort(key=lambda entry: entry[:2])
+        indices.append([index for _, index, _ in result[:k]])
+        scores.append([score for _, _, score in result[:k]])
     shape = len(asked), max(min(k, len(vectors) - (queries is None)), 0)
     return np.array(indices, np.int64).reshape(shape), np.array(scores, np.float32).reshape(shape)
 
 
 def assert_exact(vectors, k, metric, queries=None):
-    found = nearest(vectors, k, metric=metric, queries=queries)
+    result = nearest(vectors, k, metric=metric, queries=queries)
     indices, scores = by_loop(vectors, k, metric, queries)
-    assert found.indices.dtype == np.int64
-    assert found.scores.dtype == np.float32
-    np.testing.assert_array_equal(found.indices, indices)
-    np.testing.assert_allclose(found.scores, scores, rtol=1e-6, atol=1e-7)
+    assert result.indices.dtype == np.int64
+    assert result.scores.dtype == np.float32
+    np.testing.assert_array_equal(result.indices, indices)
+    np.testing.assert_allclose(result.scores, scores, rtol=1e-6, atol=1e-7)
 
 
 @pytest.fixture
@@ -54,13 +54,13 @@ def many_blocks(monkeypatch):
 @pytest.mark.parametrize("metric", METRICS)
 def test_the_nearest_of_each_by_hand(metric):
     east, north_east, north, west = [2, 0], [1, 1], [0, 1], [-1, 0]
-    found = nearest(np.array([east, north_east, north, west], np.float32), 2, metric=metric)
+    result = nearest(np.array([east, north_east, north, west], np.float32), 2, metric=metric)
     if metric == "cosine":
-        assert found.indices.tolist() == [[1, 2], [0, 2], [1, 0], [2, 1]]
-        np.testing.assert_allclose(found.scores[0], [0.5**0.5, 0], atol=1e-7)
+        assert result.indices.tolist() == [[1, 2], [0, 2], [1, 0], [2, 1]]
+        np.testing.assert_allclose(result.scores[0], [0.5**0.5, 0], atol=1e-7)
     else:
-        assert found.indices.tolist() == [[1, 2], [2, 0], [1, 3], [2, 1]]
-        np.testing.assert_allclose(found.scores[0], [2**0.5, 5**0.5], rtol=1e-6)
+        assert result.indices.tolist() == [[1, 2], [2, 0], [1, 3], [2, 1]]
+        np.testing.assert_allclose(result.scores[0], [2**0.5, 5**0.5], rtol=1e-6)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -112,16 +112,16 @@ def test_any_vectors_any_k(metric, vectors, k):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "_SMALL", 0)
         patch.setattr(search, "_BLOCK", 16)
-        found = nearest(vectors, k, metric=metric)
+        result = nearest(vectors, k, metric=metric)
     _, scores = by_loop(vectors, k, metric)
-    assert found.indices.shape == (len(vectors), max(min(k, len(vectors) - 1), 0))
-    np.testing.assert_allclose(found.scores, scores, rtol=1e-5, atol=1e-6)
-    for row, others in enumerate(found.indices.tolist()):
+    assert result.indices.shape == (len(vectors), max(min(k, len(vectors) - 1), 0))
+    np.testing.assert_allclose(result.scores, scores, rtol=1e-5, atol=1e-6)
+    for row, others in enumerate(result.indices.tolist()):
         assert row not in others
         assert len(set(others)) == len(others)
-    best = found.scores if metric == "euclidean" else -found.scores
+    best = result.scores if metric == "euclidean" else -result.scores
     assert (np.diff(best) >= 0).all()
-    assert (np.diff(found.indices)[np.diff(best) == 0] > 0).all()
+    assert (np.diff(result.indices)[np.diff(best) == 0] > 0).all()
 
 
 def test_fewer_than_k_others_give_fewer_columns():
@@ -151,10 +151,10 @@ def test_vectors_of_another_width_are_refused():
 @pytest.mark.parametrize("size", [1e-30, 1e18])
 def test_very_small_and_very_large_vectors_do_not_overflow(many_blocks, size):
     vectors = (np.random.default_rng(2).standard_normal((60, 5)) * size).astype(np.float32)
-    found = nearest(vectors, 3)
-    np.testing.assert_array_equal(found.indices, by_loop(vectors, 3, "cosine")[0])
-    found = nearest(vectors, 3, metric="euclidean")
-    np.testing.assert_array_equal(found.indices, by_loop(vectors, 3, "euclidean")[0])
+    result = nearest(vectors, 3)
+    np.testing.assert_array_equal(result.indices, by_loop(vectors, 3, "cosine")[0])
+    result = nearest(vectors, 3, metric="euclidean")
+    np.testing.assert_array_equal(result.indices, by_loop(vectors, 3, "euclidean")[0])
 
 
 # The index
@@ -166,8 +166,8 @@ def clustered(count, size, seed=0):
     return (centres[draw.integers(0, len(centres), count)] + draw.standard_normal((count, size))).astype(np.float32)
 
 
-def recall(found, truth):
-    return np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(found.tolist(), truth.tolist(), strict=True)])
+def recall(result, truth):
+    return np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(result.tolist(), truth.tolist(), strict=True)])
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -175,12 +175,12 @@ def test_the_recall_that_was_asked_for_is_reached_and_honestly_measured(metric):
     vectors = clustered(4000, 24)
     index = build_index(vectors, 10, metric=metric, recall=0.9, measure_on=300)
     assert index.probes < index.lists.nlist
-    found, truth = index.search(10), nearest(vectors, 10, metric=metric)
-    assert recall(found.indices, truth.indices) == pytest.approx(index.recall, abs=0.03)
+    result, truth = index.search(10), nearest(vectors, 10, metric=metric)
+    assert recall(result.indices, truth.indices) == pytest.approx(index.recall, abs=0.03)
     assert index.recall >= 0.9
-    assert (found.indices != np.arange(4000)[:, None]).all()
-    same = found.indices == truth.indices
-    np.testing.assert_allclose(found.scores[same], truth.scores[same], rtol=1e-5)
+    assert (result.indices != np.arange(4000)[:, None]).all()
+    same = result.indices == truth.indices
+    np.testing.assert_allclose(result.scores[same], truth.scores[same], rtol=1e-5)
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -191,8 +191,8 @@ def test_looking_into_all_lists_is_exact(metric):
     assert index.probes == index.lists.nlist > 1
     queries = clustered(70, 12, seed=9)
     for asked in (None, queries):
-        found, truth = index.search(5, asked), nearest(vectors, 5, metric=metric, queries=asked)
-        np.testing.assert_allclose(found.scores, truth.scores, rtol=1e-5, atol=1e-6)
+        result, truth = index.search(5, asked), nearest(vectors, 5, metric=metric, queries=asked)
+        np.testing.assert_allclose(result.scores, truth.scores, rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(
         index.search(5, queries).indices, nearest(vectors, 5, metric=metric, queries=queries).indices
     )
@@ -218,9 +218,9 @@ def test_places_that_could_not_be_filled_are_marked():
     vectors = np.concatenate([draw.standard_normal((60, 4)) * 0.1 + 9, draw.standard_normal((4, 4)) * 0.1 - 9])
     index = build_index(vectors.astype(np.float32), 3, metric="euclidean", recall=0.0)
     index.probes = 1
-    found = index.search(8, vectors[-1:].astype(np.float32))
-    assert set(found.indices[0].tolist()) == {-1, 60, 61, 62, 63}
-    assert np.isinf(found.scores[0][found.indices[0] < 0]).all()
+    result = index.search(8, vectors[-1:].astype(np.float32))
+    assert set(result.indices[0].tolist()) == {-1, 60, 61, 62, 63}
+    assert np.isinf(result.scores[0][result.indices[0] < 0]).all()
 
 
 @pytest.mark.parametrize("metric", METRICS)

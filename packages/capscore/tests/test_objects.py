@@ -11,8 +11,8 @@ NUMBER = {name: number for number, name in enumerate(CLASSES)}
 
 def named(text):
     """The classes of a caption's object words; those that it may not mean in brackets."""
-    found = [("|".join(CLASSES[number] for number in one.classes), one.sure) for one in objects.mentions(text.split())]
-    return [name if sure else f"({name})" for name, sure in found]
+    result = [("|".join(CLASSES[number] for number in one.classes), one.sure) for one in objects.mentions(text.split())]
+    return [name if sure else f"({name})" for name, sure in result]
 
 
 def test_the_classes_are_those_of_coco_in_its_order():
@@ -26,9 +26,9 @@ def test_the_classes_are_those_of_coco_in_its_order():
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_class_is_named_by_its_own_name_and_its_plural(name):
     one = name if name != "skis" else "pair of skis"
-    found = named(f"a {one} in the photo")
+    result = named(f"a {one} in the photo")
     # an orange may be a colour, and a tie or a mouse or a bat is what it is called
-    assert found == [f"({name})" if name == "orange" else name]
+    assert result == [f"({name})" if name == "orange" else name]
     last = {"person": "people", "knife": "knives", "mouse": "computer mice", "scissors": "scissors", "skis": "skis"}
     same = {"sheep": "sheep", "broccoli": "broccoli"}
     many = (last | same).get(name, objects._plural(name))

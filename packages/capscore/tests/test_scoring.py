@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import capscore
 from capscore import scoring, system
+from capscore.caption_files import photos_meant
 from capscore.errors import UserError
 from capscore.sentences import numbered
 from scored import loo1000
@@ -150,6 +151,21 @@ def test_what_caption_wrote_is_matched_by_id_or_by_file(tmp_path):
     for rows in (by_file, by_id, by_name):
         (tmp_path / "captions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         assert overlap(tmp_path / "captions.jsonl", tmp_path / "data.json", split="test") == overlap()
+
+
+@pytest.mark.parametrize(
+    ("names", "files", "meant"),
+    [
+        (["c/1.jpg", "c/2.jpg"], {"/a/1.jpg": "x", "/b/2.jpg": "y"}, {"c/1.jpg": "x", "c/2.jpg": "y"}),
+        (["c/1.jpg"], {"/a/1.jpg": "x", "/b/1.jpg": "y"}, {}),  # two photos
+        (["c/1.jpg", "d/1.jpg"], {"/a/1.jpg": "x"}, {}),  # two captions
+        (["c/1.jpg", "/b/2.jpg"], {"/a/1.jpg": "x", "/b/2.jpg": "y"}, {"/b/2.jpg": "y"}),  # the files are there
+        (["x", "c/1.jpg", "c/2.jpg"], {"/a/1.jpg": "x", "/b/2.jpg": "y"}, {"x": "x", "c/2.jpg": "y"}),
+        (["a\0/2.jpg"], {"/b/2.jpg": "y"}, {"a\0/2.jpg": "y"}),
+    ],
+)
+def test_names_of_files_count_where_only_one_photo_and_one_caption_have_them(names, files, meant):
+    assert photos_meant(names, ["x", "y"], files) == meant
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from capscore import command, scoring, words
 from capscore.caption_files import TrainingCaptions
+from capscore.errors import UserError
 from capscore.words import END, STOP_WORDS, WordOrder, coco_order, distinct, flaws, roles, unusual_order
 from scored import loo1000
 
@@ -110,6 +111,14 @@ def test_a_caption_is_novel_unless_a_training_caption_has_the_same_words():
     scores = scoring.measure(NEW, OTHERS, metrics="Novel", training=training)
     assert scores.per_photo() == {"1": {"Novel": 0}, "2": {"Novel": 1}, "3": {"Novel": 1}, "4": {"Novel": 1}}
     assert scores.corpus == {"Novel": 0.75}
+    assert scores.signature["Novel"].startswith("Novel|training:2-")
+
+
+def test_a_measure_that_lacks_training_captions_is_refused_by_name_and_passed_over_otherwise():
+    assert "Novel" not in scoring.measure(NEW, OTHERS).skipped
+    assert "--training" in scoring.measure(NEW, OTHERS, metrics="all").skipped["Novel"]
+    with pytest.raises(UserError, match=r"Novel cannot be computed: it needs .*--training"):
+        scoring.measure(NEW, OTHERS, metrics="Novel")
 
 
 def test_the_command_takes_the_training_split_of_data_files(tmp_path, capsys):

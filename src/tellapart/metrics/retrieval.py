@@ -137,9 +137,9 @@ def picked(similarity: Floats, targets: Numbers, rivals: Numbers) -> NDArray[np.
 
     The target photo among its rivals, and -1, are passed over.
     """
-    theirs = np.take_along_axis(similarity, rivals, 1)
-    theirs[(rivals == targets[:, None]) | (rivals < 0)] = -np.inf
-    best: NDArray[np.bool_] = _of_targets(similarity, targets) - np.float32(TIE) > theirs.max(1, initial=-np.inf)
+    of_rivals = np.take_along_axis(similarity, rivals, 1)
+    of_rivals[(rivals == targets[:, None]) | (rivals < 0)] = -np.inf
+    best: NDArray[np.bool_] = _of_targets(similarity, targets) - np.float32(TIE) > of_rivals.max(1, initial=-np.inf)
     return best
 
 
@@ -148,9 +148,9 @@ def gaps(similarity: Floats, targets: Numbers, groups: Numbers) -> tuple[Floats,
 
     0 where a photo has no look-alike at all.
     """
-    exists, theirs, match = groups >= 0, np.take_along_axis(similarity, groups, 1), _of_targets(similarity, targets)
-    average = gap_to_mean(match, theirs, exists)
-    least = gap_to_highest(match, theirs, exists)
+    exists, of_group, match = groups >= 0, np.take_along_axis(similarity, groups, 1), _of_targets(similarity, targets)
+    average = gap_to_mean(match, of_group, exists)
+    least = gap_to_highest(match, of_group, exists)
     alone = ~exists.any(1)
     return np.where(alone, 0, average), np.where(alone, 0, least)
 
@@ -290,17 +290,16 @@ def find(captions: Floats, targets: Numbers, among: Gallery, what: str) -> Retri
     parts = []
     with Progress(what, len(captions), unit="caption") as bar:
         for part, similarity in blocks(captions, among.photos):
-            mine = targets[part]
-            right = np.zeros((len(mine), len(among.pools)), bool)
+            wanted = targets[part]
+            right = np.zeros((len(wanted), len(among.pools)), bool)
             for shuffle, cut in enumerate(among.pools):
                 if len(cut):  # a photo in no pool is compared with some pool, and not counted
-                    right[:, shuffle] = picked(similarity, mine, cut[pool_of[shuffle, mine]])
-            place = ranks(similarity, mine)
-            hard = picked(similarity, mine, among.distractors[mine])
-            parts.append(
-                (place, right, hard, *gaps(similarity, mine, among.groups[mine]), *best(similarity, mine, KEPT))
-            )
-            bar.advance(len(mine))
+                    right[:, shuffle] = picked(similarity, wanted, cut[pool_of[shuffle, wanted]])
+            place = ranks(similarity, wanted)
+            hard = picked(similarity, wanted, among.distractors[wanted])
+            group_gaps = gaps(similarity, wanted, among.groups[wanted])
+            parts.append((place, right, hard, *group_gaps, *best(similarity, wanted, KEPT)))
+            bar.advance(len(wanted))
     place, right, hard, average, least, chosen, scores = (np.concatenate(column) for column in zip(*parts, strict=True))
     return Retrieved(targets, place, right, pooled, hard, average, least, chosen, scores)
 
@@ -411,13 +410,13 @@ def text_to_text(
     parts = [(np.zeros(0, np.int64), np.zeros(0, bool))]
     with Progress("text to text", len(captions), unit="caption") as bar:
         for part, similarity in blocks(captions, references):
-            mine, rows = targets[part], np.arange(part.stop - part.start)
+            wanted, rows = targets[part], np.arange(part.stop - part.start)
             if of_people:
                 itself = (captions[part] ** 2).sum(1)  # 1, or 0 for a caption without words
-                of_all = similarity[rows, mine] * counts[mine]
-                similarity[rows, mine] = mean_of_others(of_all, itself, counts[mine])
-            parts.append((ranks(similarity, mine), picked(similarity, mine, groups[mine])))
-            bar.advance(len(mine))
+                of_all = similarity[rows, wanted] * counts[wanted]
+                similarity[rows, wanted] = mean_of_others(of_all, itself, counts[wanted])
+            parts.append((ranks(similarity, wanted), picked(similarity, wanted, groups[wanted])))
+            bar.advance(len(wanted))
     place, right = (np.concatenate(column) for column in zip(*parts, strict=True))
     full: NDArray[np.bool_] = (groups >= 0).sum(1) == max(groups.shape[1], 1)
     return Read(targets, place, right, full[targets])

@@ -154,7 +154,7 @@ def _quantile(groups: Groups, vectors: Vectors, captions: Captions | None) -> fl
         scores = np.sqrt(np.maximum(squares[:, None] + squares - 2 * sample @ sample.T, 0))
     else:
         scores = _cosines(sample, sample)
-    set_of = {position: number for number, one in enumerate(groups.sets()) for position in one.positions}
+    set_of = {position: number for number, same in enumerate(groups.sets()) for position in same.positions}
     sets = np.array([set_of.get(position, -1 - position) for position in some.tolist()])
     different = (sets[:, None] != sets) & np.isfinite(scores)
     return quantile_of_pairs(scores, different, distances=groups.rule.metric == "euclidean")
@@ -166,19 +166,19 @@ def _cosines(rows: NDArray[np.float64], columns: NDArray[np.float64]) -> NDArray
     return cosines
 
 
-def captions_of(collection: Collection, given: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
+def captions_of(collection: Collection, instead: Mapping[str, Sequence[str]] | None = None) -> dict[str, str]:
     """File -> one caption, where there is one: the first in the data file.
 
-    given   captions to be taken instead, by what they call a photo: its id, its file, or another name of that file
+    instead   captions that are taken, by what they call a photo: its id, its file, or another name of that file
     """
     of_data = {str(example.file): example.captions[0] for example in collection.examples if example.captions}
-    if given is None:
+    if instead is None:
         return of_data
-    by_file = {str(files.real(Path(name))): texts for name, texts in given.items() if "\0" not in name}
+    by_file = {str(files.real(Path(name))): texts for name, texts in instead.items() if "\0" not in name}
     taken = {
         str(example.file): texts[0]
         for example in collection.examples
-        if (texts := given.get(str(example.id)) or by_file.get(str(files.real(example.file))))
+        if (texts := instead.get(str(example.id)) or by_file.get(str(files.real(example.file))))
     }
     if not taken:
         raise UserError("none of the captions is of these photos; captions go by a photo's id or file.")

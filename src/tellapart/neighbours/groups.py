@@ -160,7 +160,7 @@ class Groups:
 
     def rows(self) -> list[list[int]]:
         """Every photo once: the positions of each set, and each photo that is in none by itself, in order."""
-        sets = {position: one.positions for one in self.sets() for position in one.positions}
+        sets = {position: same.positions for same in self.sets() for position in same.positions}
         rows = (sets.get(position, [position]) for position in range(len(self)))
         return [row for position, row in enumerate(rows) if row[0] == position]
 
@@ -194,9 +194,9 @@ def joined(count: int, pairs: Iterable[tuple[int, int]]) -> list[int]:
             number = first[number]
         return number
 
-    for one, other in pairs:
-        one, other = sorted((root(one), root(other)))
-        first[other] = one
+    for pair in pairs:
+        low, high = sorted(map(root, pair))
+        first[high] = low
     return [root(number) for number in range(count)]
 
 
@@ -209,7 +209,7 @@ def save(groups: Groups, path: Path) -> None:
         "photos_sha256": _fingerprint(groups.photos),
         "recall": groups.recall,
         "failed": groups.failed,
-        "sets": [{"kind": one.kind, "photos": one.positions} for one in groups.sets()],
+        "sets": [{"kind": duplicates.kind, "photos": duplicates.positions} for duplicates in groups.sets()],
     }
 
     def rounded(others: Iterable[tuple[int, float]]) -> list[list[float]]:

@@ -79,7 +79,7 @@ def _mine_split(
     rule = groups.rule
     alike = Search((vectors if appearance is None else appearance)[first], rule.k + _MORE)
     duplicates = _near_duplicates(alike, rule.duplicates_above)
-    pairs = ((one, other) for one, others in duplicates.items() for other, _ in others)
+    pairs = ((unique, other) for unique, others in duplicates.items() for other, _ in others)
     set_of = joined(len(first), pairs)  # (U,)
     if captions is not None:
         number = np.full(len(groups), -1)  # of each photo among the different ones

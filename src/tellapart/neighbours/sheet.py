@@ -82,20 +82,20 @@ def nearest_first(groups: Groups) -> list[list[int]]:
     """
 
     def key(positions: list[int]) -> tuple[bool, float, bool, float]:
-        near = [similarity for one in positions for _, similarity in groups.near_duplicates.get(one, [])]
+        near = [similarity for position in positions for _, similarity in groups.near_duplicates.get(position, [])]
         first = positions[0]
         alike = groups.indices[first, 0] >= 0
         score = float(groups.scores[first, 0])
         nearness = score if groups.rule.metric == "euclidean" else -score
-        copies = any(one in groups.copies for one in positions)
+        copies = any(position in groups.copies for position in positions)
         return not copies, -max(near, default=0.0), not alike, nearness if alike else 0.0
 
-    return sorted((one for one in groups.rows() if len(one) > 1 or groups.indices[one[0], 0] >= 0), key=key)
+    return sorted((row for row in groups.rows() if len(row) > 1 or groups.indices[row[0], 0] >= 0), key=key)
 
 
 def _subtitle(groups: Groups, rows: int, most: int) -> str:
     sets = groups.sets()
-    bursts = sum(not one.exact for one in sets)
+    bursts = sum(not same.exact for same in sets)
     parts = [counted(len(groups), "photo")]
     parts += [counted(len(sets) - bursts, "set") + " of exact copies"] if len(sets) > bursts else []
     parts += [counted(bursts, "set") + " of near-duplicates"] if bursts else []

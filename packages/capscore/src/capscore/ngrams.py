@@ -124,20 +124,15 @@ class References:
         keys = keys[keys[:, 1].argsort(), 0]
         return Frequencies(self.documents, (keys >> 32).astype(np.int32), keys.astype(np.int32), self._counts[1:])
 
-    def closest_lengths(self, captions: Sentences, photos: Longs) -> Longs:
-        """(N,): the length of the reference of the photo that is nearest to the caption's; of two, the shorter one."""
-        closest = np.zeros(len(captions), np.int64)
-        self._spread(_closest, captions, photos, closest)
-        return closest
-
-    def clipped(self, captions: Sentences, photos: Longs) -> Longs:
-        """(N, ORDERS): n-grams of each caption that its photo's references have, none more often than any one of them.
+    def clipped(self, captions: Sentences, photos: Longs) -> tuple[Longs, Longs]:
+        """(N, ORDERS) n-grams of each caption that its photo's references have, none more often than any one of them;
+        and (N,) the length of the reference whose length is nearest to the caption's, of two the shorter one.
 
         photos  (N,)  the photo whose references caption i is compared with
         """
-        matches = np.zeros((len(captions), ORDERS), np.int64)
-        self._spread(_clipped, captions, photos, matches)
-        return matches
+        matches, closest = np.zeros((len(captions), ORDERS), np.int64), np.zeros(len(captions), np.int64)
+        self._spread(_clipped, captions, photos, matches, closest)
+        return matches, closest
 
     def cosines(self, captions: Sentences, photos: Longs, *, clip: bool, sigma: float) -> Floats:
         """(N,): the cosine of tf-idf vectors, averaged over n and over the references of the photo.
@@ -554,20 +549,8 @@ def _longest_bag(photos: Longs, begin: int, end: int, first: Longs, edges: Longs
 
 
 @compiled
-def _closest(captions: Tokens, photos: Longs, begin: int, end: int, people: Counted, closest: Longs) -> None:
-    lengths = captions[2]
-    for i in range(begin, end):
-        best = -1
-        for s in range(people.first[photos[i]], people.first[photos[i] + 1]):
-            length = people.lengths[s]
-            off, least = abs(length - lengths[i]), abs(best - lengths[i])
-            if best < 0 or off < least or (off == least and length < best):
-                best = length
-        closest[i] = max(best, 0)
-
-
-@compiled
-def _clipped(captions: Tokens, photos: Longs, begin: int, end: int, people: Counted, matches: Longs) -> None:
+def _clipped(captions: Tokens, photos: Longs, begin: int, end: int, people: Counted, matches: Longs,
+             closest: Longs) -> None:  # fmt: skip
     tokens, starts, lengths = captions
     first, edges, ids, times = people.first, people.edges, people.ids, people.times
     longest = _longest(lengths, begin, end)
@@ -579,12 +562,18 @@ def _clipped(captions: Tokens, photos: Longs, begin: int, end: int, people: Coun
         _fill(bag, bag_edges, keys, at, tokens, starts[i], lengths[i])
         size = _index(people.slots, bag, bag_edges, numbers, entries)
         most[: bag_edges[ORDERS]] = 0
+        nearest = -1
         for s in range(first[photos[i]], first[photos[i] + 1]):
+            length = people.lengths[s]
+            off, least = abs(length - lengths[i]), abs(nearest - lengths[i])
+            if nearest < 0 or off < least or (off == least and length < nearest):
+                nearest = length
             for k in range(_candidates(numbers, size, ids, edges[s, 0], edges[s, ORDERS], places)):
                 reference = places[k]
                 entry = _entry(numbers, entries, ids[reference], size)
                 if entry != UNKNOWN:
                     most[entry] = max(most[entry], times[reference])
+        closest[i] = max(nearest, 0)
         for order in range(ORDERS):
             for entry in range(bag_edges[order], bag_edges[order + 1]):
                 matches[i, order] += min(counts[entry], most[entry])

@@ -25,8 +25,8 @@ _TINY, _SMALL = 1e-15, 1e-9
 
 def bleu(captions: Sentences, photos: Longs, references: References) -> Statistics:
     guesses = np.maximum(captions.lengths[:, None] - np.arange(ORDERS), 0)
-    closest = references.closest_lengths(captions, photos)
-    rows = [captions.lengths[:, None], closest[:, None], guesses, references.clipped(captions, photos)]
+    matches, closest = references.clipped(captions, photos)
+    rows = [captions.lengths[:, None], closest[:, None], guesses, matches]
     names = tuple(f"BLEU-{n}" for n in range(1, ORDERS + 1))
     return Statistics(names, np.concatenate(rows, 1).astype(np.float64), bleu_value)
 
@@ -102,19 +102,19 @@ def _rouge(tokens: NDArray[np.int32], starts: Longs, lengths: Longs, photos: Lon
 
 
 @compiled
-def _common(one: NDArray[np.int32], other: NDArray[np.int32], row: Longs) -> int:
-    """Length of the longest common subsequence; row[i + 1] is that of one[: i + 1] and what was read of `other`."""
-    row[: len(one) + 1] = 0
-    for token in other:
+def _common(caption: NDArray[np.int32], reference: NDArray[np.int32], row: Longs) -> int:
+    """Length of the longest common subsequence; row[i + 1]: of caption[: i + 1] and what was read."""
+    row[: len(caption) + 1] = 0
+    for token in reference:
         diagonal = 0
-        for i in range(len(one)):
+        for i in range(len(caption)):
             above = row[i + 1]
-            if one[i] == token:
+            if caption[i] == token:
                 row[i + 1] = diagonal + 1
             elif row[i] > above:
                 row[i + 1] = row[i]
             diagonal = above
-    return int(row[len(one)])
+    return int(row[len(caption)])
 
 
 # Look-alikes, for measures that see no photo: photos with similar references
@@ -185,9 +185,9 @@ def mutual_bleu(captions: Grouped) -> Statistics:
     A photo with one caption has nothing to compare it with and adds nothing.
     """
     owner = np.repeat(np.arange(len(captions)), np.diff(captions.first))
-    one, other = _pairs(captions)
-    one, other = one[one != other], other[one != other]
-    groups = Grouped(captions.sentences[other], np.searchsorted(one, np.arange(len(owner) + 1)))
+    row, sibling = _pairs(captions)
+    row, sibling = row[row != sibling], sibling[row != sibling]
+    groups = Grouped(captions.sentences[sibling], np.searchsorted(row, np.arange(len(owner) + 1)))
     compared = np.flatnonzero(np.diff(groups.first))  # captions with siblings
     each = bleu(captions.sentences[compared], compared, References(groups))
     rows = np.zeros((len(captions), each.rows.shape[1]))
@@ -201,9 +201,9 @@ def self_cider(captions: Grouped, frequencies: Frequencies) -> Statistics:
     From the matrix of CIDEr between the photo's captions, -log of the share that the largest root of its eigenvalues
     has of all, to the base of the number of captions.  A photo with one caption has no part in the mean.
     """
-    one, other = _pairs(captions)
+    row, sibling = _pairs(captions)
     alone = Grouped(captions.sentences, np.arange(len(captions.sentences) + 1))  # every caption is a reference
-    cosines = References(alone, frequencies).cosines(captions.sentences[one], other, clip=False, sigma=np.inf)
+    cosines = References(alone, frequencies).cosines(captions.sentences[row], sibling, clip=False, sigma=np.inf)
     counts = np.diff(captions.first)
     matrices = np.split(cosines, (counts**2).cumsum()[:-1])
     scores = [_spread(matrix.reshape(count, count)) for matrix, count in zip(matrices, counts, strict=True)]
@@ -218,9 +218,9 @@ def _spread(matrix: Floats) -> float:
 
 
 def _pairs(captions: Grouped) -> tuple[Longs, Longs]:
-    """Every caption with every caption of its photo, itself too: sorted by the one, then by the other."""
+    """Every caption with every caption of its photo, itself too: sorted by the first, then by the second."""
     counts = np.diff(captions.first)
     siblings = np.repeat(counts, counts)  # for each caption, how many its photo has
-    one = np.repeat(np.arange(len(siblings)), siblings)
-    nth = np.arange(len(one)) - np.repeat(siblings.cumsum() - siblings, siblings)
-    return one, np.repeat(captions.first[:-1], counts)[one] + nth
+    row = np.repeat(np.arange(len(siblings)), siblings)
+    nth = np.arange(len(row)) - np.repeat(siblings.cumsum() - siblings, siblings)
+    return row, np.repeat(captions.first[:-1], counts)[row] + nth

@@ -68,23 +68,23 @@ def print_problems(problems: Collection[str]) -> int:
 @contextmanager
 def printable_streams() -> Iterator[None]:
     """Nothing but text, line breaks and tabs reaches stdout and stderr."""
-    before = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (stream and cast(TextIO, _PrintableStream(unguarded(stream))) for stream in before)
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (stream and cast(TextIO, _PrintableStream(unguarded(stream))) for stream in streams)
     try:
         yield
     finally:
-        sys.stdout, sys.stderr = before
+        sys.stdout, sys.stderr = streams
 
 
 @contextmanager
 def bars_on_stderr() -> Iterator[None]:
     """For a library that draws progress bars of its own, which move the cursor."""
-    before = sys.stderr
-    sys.stderr = before and unguarded(before)
+    stream = sys.stderr
+    sys.stderr = stream and unguarded(stream)
     try:
         yield
     finally:
-        sys.stderr = before
+        sys.stderr = stream
 
 
 def unguarded(stream: TextIO) -> TextIO:

@@ -39,6 +39,14 @@ STOP_WORDS = frozenset(
     """.split()  # noqa: SIM905 - a list of two hundred quoted words cannot be read
 )
 
+# WordNet's rules for the base form of a noun, verb or adjective that it does not list as irregular; the first one that
+# gives a word it knows is taken.
+ENDINGS = (
+    ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y"),
+    ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""), ("er", ""), ("est", ""), ("er", "e"),
+    ("est", "e"),
+)  # fmt: skip
+
 # People end fewer than one caption in five thousand with each of these; with "on", "by" or "her" they do end some.
 NEVER_LAST = frozenset(
     """
@@ -139,10 +147,10 @@ def distinctive_words(
     captions: Sequence[Words], references: Sequence[Sequence[Words]], look_alikes: Longs
 ) -> Statistics:
     """Words that no look-alike's references have, as a share of all words of all captions."""
-    theirs = [
+    of_others = [
         {word for other in others for text in references[other] for word in text} for others in look_alikes.tolist()
     ]
-    return share_of_words("DisWordRate", captions, lambda photo, word: word not in theirs[photo])
+    return share_of_words("DisWordRate", captions, lambda photo, word: word not in of_others[photo])
 
 
 def chair(captions: Sequence[Words], references: Sequence[Sequence[Words]]) -> Statistics:

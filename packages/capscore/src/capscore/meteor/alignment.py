@@ -215,10 +215,10 @@ def _doubled(rows: NDArray[Number]) -> NDArray[Number]:
 
 
 @compiled
-def _share(sets: Longs, edges: Longs, one: int, other: int) -> bool:
+def _share(sets: Longs, edges: Longs, word: int, other: int) -> bool:
     """True if two words have a synonym set in common; the sets of each are sorted."""
-    left, right = edges[one], edges[other]
-    while left < edges[one + 1] and right < edges[other + 1]:
+    left, right = edges[word], edges[other]
+    while left < edges[word + 1] and right < edges[other + 1]:
         if sets[left] == sets[right]:
             return True
         if sets[left] < sets[right]:

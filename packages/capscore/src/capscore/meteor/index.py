@@ -30,6 +30,7 @@ from capscore.errors import UserError
 from capscore.files import replace
 from capscore.meteor.alignment import Ints, Longs, Phrases
 from capscore.progress import Progress
+from capscore.words import ENDINGS
 
 Bytes = NDArray[np.uint8]
 
@@ -124,14 +125,6 @@ _DAMAGE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.err
 _SYNSETS, _EXCEPTIONS = "synonym/english.synsets", "synonym/english.exceptions"
 _FUNCTION_WORDS, _PREFIXES = "function/english.words", "nonbreaking/english.prefixes"
 
-# WordNet's rules for the base form of a word that it does not list as irregular; the first one that gives a word
-# WordNet knows is taken.
-_SUFFIXES = [
-    ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y"),
-    ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""),
-    ("er", ""), ("est", ""), ("er", "e"), ("est", "e"),
-]  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Index:
@@ -210,7 +203,7 @@ def base_forms(word: str) -> Iterator[str]:
     if word.endswith("ss") or len(word) <= 2:
         yield word
         return
-    for suffix, ending in _SUFFIXES:
+    for suffix, ending in ENDINGS:
         if word.endswith(suffix):
             yield word.removesuffix(suffix) + ending
 
@@ -336,11 +329,11 @@ def _synonyms(folder: Path) -> tuple[Phrases, Ints, Ints, Ints]:
     listed = sorted(word for word in own.keys() | bases.keys() if "_" not in word)  # METEOR looks up single words
     slices, all_slices = [], []
     for word in listed:
-        mine = own.get(word, [])
+        of_word = own.get(word, [])
         regular = next((base for base in base_forms(word) if base in own), "")
-        together = {number for base in bases.get(word, [regular]) for number in own.get(base, [])}.union(mine)
-        slices.append(stretch(mine))
-        all_slices.append(slices[-1] if len(together) == len(mine) else stretch(sorted(together)))
+        together = {number for base in bases.get(word, [regular]) for number in own.get(base, [])}.union(of_word)
+        slices.append(stretch(of_word))
+        all_slices.append(slices[-1] if len(together) == len(of_word) else stretch(sorted(together)))
     numbers = of_words(listed)
     order = np.argsort(numbers)
     return (

@@ -21,13 +21,7 @@ from numpy.typing import NDArray
 from capscore.measures import MEASURES
 from capscore.scene_graph import parser
 from capscore.statistics import Statistics, quotients
-
-# How WordNet undoes the endings of nouns, verbs and adjectives
-ENDINGS = (
-    ("s", ""), ("ses", "s"), ("xes", "x"), ("zes", "z"), ("ches", "ch"), ("shes", "sh"), ("men", "man"), ("ies", "y"),
-    ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", ""), ("er", ""), ("est", ""), ("er", "e"),
-    ("est", "e"),
-)  # fmt: skip
+from capscore.words import ENDINGS
 
 _VOWELS = "aeiou"
 
@@ -257,8 +251,8 @@ class _Caption:
             return self.heads[clause] if clause < len(self.words) and self.labels[clause] == "acl:relcl" else -1
         if self.tags[i] not in ("PRP", "PRP$"):
             return i
-        one = self.words[i] in _SINGULAR_PRONOUNS
-        nouns = [j for j in range(min(i, _FAR)) if self.tags[j] == "NN" or (self.tags[j] == "NNS" and not one)]
+        is_single = self.words[i] in _SINGULAR_PRONOUNS
+        nouns = [j for j in range(min(i, _FAR)) if self.tags[j] == "NN" or (self.tags[j] == "NNS" and not is_single)]
         return next((j for j in nouns if self.labels[j] != "compound"), nouns[0] if nouns else -1)
 
     def _circumstances(self, i: int) -> list[tuple[str, int]]:
@@ -293,11 +287,11 @@ class _Caption:
         self.stated[(name,)] = None
         self.stated[(name, attribute)] = None
 
-    def _relation(self, one: int, relation: str, other: int) -> None:
-        one, other = self._thing(one), self._thing(other)
-        if one < 0 or other < 0:
+    def _relation(self, subject: int, relation: str, target: int) -> None:
+        subject, target = self._thing(subject), self._thing(target)
+        if subject < 0 or target < 0:
             return
-        first, second = self._name(one), self._name(other)
+        first, second = self._name(subject), self._name(target)
         self.stated[(first,)] = None
         self.stated[(second,)] = None
         self.stated[(first, relation, second)] = None
@@ -381,9 +375,9 @@ def _kind(tag: str) -> str:
 def _dictionary_form(word: str, tag: str) -> str:
     lexicon = _lexicon()
     if tag in _NOUNS:
-        one = singular(word, lexicon.irregular, lexicon.synonyms)
+        base = singular(word, lexicon.irregular, lexicon.synonyms)
         # The tagger takes some plurals for names; a word that only has an entry without its ending is a plural too.
-        return one if tag == "NNS" or (word not in lexicon.synonyms and one in lexicon.synonyms) else word
+        return base if tag == "NNS" or (word not in lexicon.synonyms and base in lexicon.synonyms) else word
     if tag in _VERBS:
         return infinitive(word, lexicon.irregular, lexicon.synonyms)
     return word
@@ -396,7 +390,7 @@ def _senses(word: str) -> frozenset[int]:
     bases = [word[: -len(ending)] + end for ending, end in ENDINGS if word.endswith(ending) and len(word) > len(ending)]
     if word in lexicon.irregular:
         bases.append(lexicon.irregular[word])
-    return frozenset(one for base in (word, *bases) for one in lexicon.synonyms.get(base, ()))
+    return frozenset(number for base in (word, *bases) for number in lexicon.synonyms.get(base, ()))
 
 
 class _Concepts:
@@ -410,10 +404,10 @@ class _Concepts:
         number = self._words.get(word)
         if number is None:
             sets = _senses(word)
-            number = next((self._sets[one] for one in sets if one in self._sets), len(self._words))
+            number = next((self._sets[synset] for synset in sets if synset in self._sets), len(self._words))
             self._words[word] = number
-            for one in sets:
-                self._sets.setdefault(one, number)
+            for synset in sets:
+                self._sets.setdefault(synset, number)
         return number
 
 
@@ -434,12 +428,12 @@ def _row(stated: list[Fact], others: list[list[Fact]]) -> list[float]:
             by_key.setdefault(key, fact)
         return by_key
 
-    theirs = numbered(sorted({fact for facts in others for fact in facts}))  # whatever the references' order
-    ours = numbered(stated)
+    of_references = numbered(sorted({fact for facts in others for fact in facts}))  # whatever the references' order
+    of_caption = numbered(stated)
     right, total = [0] * len(NAMES), [0] * len(NAMES)
-    for facts in (ours, theirs):
+    for facts in (of_caption, of_references):
         for key, fact in facts.items():
-            shared = key in ours and key in theirs
+            shared = key in of_caption and key in of_references
             for place in _kinds(fact):
                 total[place] += 1
                 right[place] += shared
