@@ -147,9 +147,9 @@ def exif(orientation: int, *, more: bytes = b"") -> bytes:
 
 def turned(folder: Path, orientation: int, suffix: str = ".jpg", **settings: Any) -> Path:
     """The four quadrants as a camera keeps them when it is held that way: upright once EXIF is heeded."""
-    said = {"tiffinfo": {0x0112: orientation}} if suffix == ".tif" else {"exif": exif(orientation)}
+    held = {"tiffinfo": {0x0112: orientation}} if suffix == ".tif" else {"exif": exif(orientation)}
     pixels = _stored(quadrants(), orientation)
-    return of(folder, f"turned_{orientation}{suffix}", pixels, **said, **settings)
+    return of(folder, f"turned_{orientation}{suffix}", pixels, **held, **settings)
 
 
 def turned_multi_picture(folder: Path) -> Path:

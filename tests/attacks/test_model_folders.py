@@ -61,14 +61,14 @@ def change(folder, **parts):
 )
 def test_every_setting_of_a_model_folder_is_checked_before_anything_is_made(folder, value):
     settings = json.loads((folder / "config.json").read_text())["settings"]
-    for name, own in settings.items():
-        if isinstance(own, float) and value in (0, True):
+    for name, right in settings.items():
+        if isinstance(right, float) and value in (0, True):
             continue
         if name == "encoder_layers" and value == 0:
             continue
         change(folder, settings={name: value})
         refusal(load, folder)
-        change(folder, settings={name: own})
+        change(folder, settings={name: right})
     load(folder)
 
 

@@ -144,7 +144,7 @@ def test_a_folder_that_may_not_be_opened_is_not_called_empty(folder):
     folder.chmod(0)
     denied = "cannot be opened (Permission denied)."
     empty = f"no photo or clip was found in this folder; {folder}: the folder {denied}"
-    for place, said in ((folder, empty), (folder / "inside", denied)):
+    for place, sentence in ((folder, empty), (folder / "inside", denied)):
         with somebody_else(), pytest.raises(UserError) as refused:
             reader.read(place)
-        assert str(refused.value) == f"{place}: {said}"
+        assert str(refused.value) == f"{place}: {sentence}"

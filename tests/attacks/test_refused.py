@@ -158,7 +158,7 @@ _ID = "must be a whole number or a string, not"
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "reason"),
     [
         ({"id": None}, 'image number 1: "id" is missing.'),
         ({"id": [1]}, f'image number 1: "id" {_ID} a list.'),
@@ -179,7 +179,7 @@ _ID = "must be a whole number or a string, not"
     ],
     ids=ascii,
 )
-def test_a_broken_record_is_named_and_the_others_are_used(change, said, tmp_path):
+def test_a_broken_record_is_named_and_the_others_are_used(change, reason, tmp_path):
     good = {"id": "good", "file": "good.jpg", "captions": ["a good photo"]}
     broken = (
         {key: value for key, value in (GOOD | change).items() if value is not None} if change != "dog.jpg" else change
@@ -188,9 +188,9 @@ def test_a_broken_record_is_named_and_the_others_are_used(change, said, tmp_path
     path = data_files.of_images(tmp_path, *records)
     dataset = examples.read(path)
     assert [example.captions for example in dataset.examples] == [("a good photo",)]
-    assert dataset.problems == [f"{path}: {said}"]
-    assert said.isprintable()  # whatever the id holds: it is written to a terminal
-    said.encode()
+    assert dataset.problems == [f"{path}: {reason}"]
+    assert reason.isprintable()  # whatever the id holds: it is written to a terminal
+    reason.encode()
 
 
 def test_1_and_the_string_1_are_one_id_because_json_keys_are_strings(tmp_path):
@@ -199,18 +199,18 @@ def test_1_and_the_string_1_are_one_id_because_json_keys_are_strings(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("caption", "said"),
+    ("caption", "reason"),
     [
         (None, "must be a string, not null."),
         *((n, "is empty.") for n in ("", "  \t\n", "\0", "\u200b\ufeff", "\ud83d")),
     ],
     ids=ascii,
 )
-def test_a_caption_that_cannot_be_used_is_left_out_alone(caption, said, tmp_path):
+def test_a_caption_that_cannot_be_used_is_left_out_alone(caption, reason, tmp_path):
     path = data_files.of_images(tmp_path, {**GOOD, "captions": ["a dog", caption, "a white dog"]})
     dataset = examples.read(path)
     assert dataset.examples[0].captions == ("a dog", "a white dog")
-    assert dataset.problems == [f'{path}: image 17: "captions" number 2 {said}']
+    assert dataset.problems == [f'{path}: image 17: "captions" number 2 {reason}']
 
 
 def test_control_characters_go_white_space_is_one_space_and_emoji_and_accents_stay(tmp_path):
@@ -283,12 +283,12 @@ def test_a_photo_that_is_cut_anywhere_or_has_any_byte_changed_is_read_or_refused
             data = bytearray(whole[: rng.integers(1, len(whole) + 1)] if rng.random() < 0.3 else whole)
             for place in rng.integers(0, min(len(data), 300), 3):
                 data[place] = rng.integers(256)
-            said = ""
+            reason = ""
             try:
                 assert photos.decode(bytes(data), "photo", at_least=16).mode == "RGB"
             except BadPhoto as error:
-                said = str(error)
-            assert said.isprintable()
+                reason = str(error)
+            assert reason.isprintable()
 
 
 def test_photos_with_broken_exif_are_read_without_a_warning_on_the_screen(tmp_path):

@@ -168,11 +168,11 @@ def test_another_host_always_has_a_token(monkeypatch, photo_folder, small_model)
     from tellapart import web
     from tellapart.commands import serve
 
-    seen = []
-    monkeypatch.setattr(web, "run", lambda server, host, port, query: seen.append((host, query)))
+    started = []
+    monkeypatch.setattr(web, "run", lambda server, host, port, query: started.append((host, query)))
     monkeypatch.delenv("TELLAPART_TOKEN", raising=False)
     for host in ("0.0.0.0", "::", "192.168.1.2", "example.org", "127.0.0.1", "localhost", "::1"):
         serve.main(["--model", str(small_model), "--host", host])
-    assert [bool(query) for _, query in seen] == [True, True, True, True, False, False, False]
-    assert len({query for _, query in seen[:4]}) == 4
-    assert all(len(query) > 30 for _, query in seen[:4])
+    assert [bool(query) for _, query in started] == [True, True, True, True, False, False, False]
+    assert len({query for _, query in started[:4]}) == 4
+    assert all(len(query) > 30 for _, query in started[:4])

@@ -136,10 +136,10 @@ def test_a_slow_reader_gets_all_of_an_answer(address):
 
 def test_an_error_that_nobody_expected_is_one_sentence_and_tells_no_secret(address, capfd):
     assert ask(address, "/broken") == (500, {"error": "the program has an error; it is in its output."})
-    said = capfd.readouterr().err
-    assert "ValueError at " in said
-    assert "test_web.py:" in said
-    assert "swordfish" not in said
+    printed = capfd.readouterr().err
+    assert "ValueError at " in printed
+    assert "test_web.py:" in printed
+    assert "swordfish" not in printed
     assert ask(address, "/")[0] == 200
 
 

@@ -15,11 +15,11 @@ def test_the_bundled_model_has_seen_no_validation_or_test_photo_and_odd_ids_alon
     held_out = set(json.loads((HERE / "golden" / "coco_val_test_ids.json").read_text()))
     folder = Path(fluency.__file__).parent / "data"
     with np.load(folder / "coco_language_model.npz") as archive:
-        seen = set(archive["photos"].cumsum().tolist())
+        photos = set(archive["photos"].cumsum().tolist())
     assert len(held_out) == 2500
-    assert len(seen) == 4979
-    assert len(seen & held_out) == 0
-    assert all(photo % 2 for photo in seen)
+    assert len(photos) == 4979
+    assert len(photos & held_out) == 0
+    assert all(photo % 2 for photo in photos)
 
 
 def test_photos_are_chosen_by_odd_ids_splits_and_captions_that_they_share(tmp_path):

@@ -95,11 +95,12 @@ def test_names_that_mean_nothing_cannot_be_made(wrong):
 def test_ranks_are_those_of_a_loop(seed, captions, photos):
     random = np.random.default_rng(seed)
     similarity = random.integers(-3, 4, (captions, photos)).astype(np.float32) / 4  # many ties
-    own = random.integers(photos, size=captions)
+    targets = random.integers(photos, size=captions)
     expected = [
-        sum(similarity[n, p] >= similarity[n, own[n]] for p in range(photos) if p != own[n]) for n in range(captions)
+        sum(similarity[n, p] >= similarity[n, targets[n]] for p in range(photos) if p != targets[n])
+        for n in range(captions)
     ]
-    assert retrieval.ranks(similarity, own).tolist() == expected
+    assert retrieval.ranks(similarity, targets).tolist() == expected
 
 
 def test_what_is_no_number_is_refused():
@@ -136,7 +137,7 @@ def test_a_caption_without_words_ties_with_everything_and_is_wrong_by_every_meas
 # Every measure against loops
 
 
-def slow(captions, photos, own, copies, pools, below=None):
+def slow(captions, photos, targets, copies, pools, below=None):
     """All measures by their definitions, one caption and one photo at a time."""
     similarity = captions.astype(np.float64) @ photos.T.astype(np.float64)
     alike = photos.astype(np.float64) @ photos.T.astype(np.float64)
@@ -145,7 +146,7 @@ def slow(captions, photos, own, copies, pools, below=None):
     def add(name, photo, score):
         scores.setdefault(name, {}).setdefault(photo, []).append(score)
 
-    for n, p in enumerate(own):
+    for n, p in enumerate(targets):
         others = sorted((q for q in range(len(photos)) if copies[q] != copies[p]), key=lambda q: -alike[p, q])
         place = sum(similarity[n, q] >= similarity[n, p] for q in range(len(photos)) if q != p)
         for k in (1, 5, 10):
@@ -158,7 +159,7 @@ def slow(captions, photos, own, copies, pools, below=None):
         add("GEG-Min[r]", p, similarity[n, p] - max(group))
     for shuffle in pools:
         for pool in shuffle:
-            for n, p in enumerate(own):
+            for n, p in enumerate(targets):
                 if p in pool:
                     right = all(similarity[n, p] > similarity[n, q] for q in pool if q != p)
                     scores.setdefault("P@1/100[r]", []).append(right)
@@ -173,13 +174,13 @@ def test_every_measure_is_what_a_loop_over_captions_and_photos_finds(below):
     photos = unit(random, 230, 6)
     copies = alone(230)
     photos[7], copies[7] = photos[3], copies[3]
-    own = np.flatnonzero(random.random(230) < 0.8)  # the others have no caption, and remain distractors
-    captions = photos[own] + 0.5 * unit(random, len(own), 6)
+    targets = np.flatnonzero(random.random(230) < 0.8)  # the others have no caption, and remain distractors
+    captions = photos[targets] + 0.5 * unit(random, len(targets), 6)
     captions /= np.linalg.norm(captions, axis=1, keepdims=True)
     among = retrieval.gallery(photos, copies, near_duplicates=below)
-    statistics, lacks = retrieval.measured(retrieval.find(captions, own, among, ""), among, "r")
+    statistics, lacks = retrieval.measured(retrieval.find(captions, targets, among, ""), among, "r")
     assert lacks == {}
-    expected = slow(captions, photos, own, copies, among.pools, below)
+    expected = slow(captions, photos, targets, copies, among.pools, below)
     assert values(statistics) == pytest.approx(expected, abs=1e-6)
     assert 0.05 < expected["P@1/100-hard[r]"] < expected["P@1/100[r]"] < 0.95  # the test would see a constant
 
@@ -187,10 +188,10 @@ def test_every_measure_is_what_a_loop_over_captions_and_photos_finds(below):
 def test_blocks_change_nothing(monkeypatch):
     random = np.random.default_rng(2)
     photos = unit(random, 130, 6)
-    captions, own = unit(random, 300, 6), random.integers(130, size=300)
-    whole = retrieval.find(captions, own, retrieval.gallery(photos, alone(130)), "")
+    captions, targets = unit(random, 300, 6), random.integers(130, size=300)
+    whole = retrieval.find(captions, targets, retrieval.gallery(photos, alone(130)), "")
     monkeypatch.setattr(retrieval, "_BLOCK", 130 * 7)
-    parts = retrieval.find(captions, own, retrieval.gallery(photos, alone(130)), "")
+    parts = retrieval.find(captions, targets, retrieval.gallery(photos, alone(130)), "")
     for name in ("ranks", "picked", "hard", "best"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(parts, name))
     np.testing.assert_allclose(whole.least, parts.least, atol=1e-6)
@@ -199,14 +200,14 @@ def test_blocks_change_nothing(monkeypatch):
 def test_the_own_photo_stands_at_its_rank_among_the_best():
     random = np.random.default_rng(3)
     similarity = (random.integers(-9, 10, (40, 60)) / 10).astype(np.float32)  # many ties
-    own = random.integers(60, size=40)
-    places = retrieval.ranks(similarity, own)
-    chosen, scores = retrieval.best(similarity, own, 60)
-    assert [list(row).index(p) for row, p in zip(chosen, own, strict=True)] == places.tolist()
+    targets = random.integers(60, size=40)
+    places = retrieval.ranks(similarity, targets)
+    chosen, scores = retrieval.best(similarity, targets, 60)
+    assert [list(row).index(p) for row, p in zip(chosen, targets, strict=True)] == places.tolist()
     assert (np.diff(scores, axis=1) <= 0).all()
     assert (np.sort(chosen, axis=1) == np.arange(60)).all()
-    few, _ = retrieval.best(similarity, own, 5)
-    assert [p in row for row, p in zip(few, own, strict=True)] == (places < 5).tolist()
+    few, _ = retrieval.best(similarity, targets, 5)
+    assert [p in row for row, p in zip(few, targets, strict=True)] == (places < 5).tolist()
 
 
 def test_pools_are_cut_from_shuffles_and_the_rest_is_dropped():
@@ -267,9 +268,9 @@ def test_copies_are_nobodys_look_alikes_and_near_duplicates_no_hard_distractors(
 
 def test_several_captions_of_a_photo_count_as_their_mean():
     photos = np.eye(4, dtype=np.float32)
-    captions, own = photos[[0, 1, 1, 2]], np.array([0, 0, 1, 2])  # one of two is right; right; right; photo 3: none
+    captions, targets = photos[[0, 1, 1, 2]], np.array([0, 0, 1, 2])  # one of two is right; right; right; photo 3: none
     among = retrieval.gallery(photos, alone(4))
-    statistics, _ = retrieval.measured(retrieval.find(captions, own, among, ""), among, "r")
+    statistics, _ = retrieval.measured(retrieval.find(captions, targets, among, ""), among, "r")
     assert statistics["R"].per_photo()[:, 0].tolist() == [0.5, 1, 1, 0]
     assert values(statistics)["R@1[r]"] == pytest.approx(2.5 / 3)
 
@@ -295,13 +296,13 @@ def test_text_to_text_is_the_mean_cosine_over_references():
     random = np.random.default_rng(7)
     references = [unit(random, count, 5) for count in (1, 3, 2, 4, 2, 2)]
     means = np.stack([vectors.mean(0) for vectors in references])
-    captions, own = unit(random, 20, 5), random.integers(6, size=20)
+    captions, targets = unit(random, 20, 5), random.integers(6, size=20)
     expected = []
-    for caption, photo in zip(captions, own, strict=True):
+    for caption, photo in zip(captions, targets, strict=True):
         scores = [np.mean([caption @ vector for vector in vectors]) for vectors in references]
         expected.append(sum(score >= scores[photo] for score in scores) - 1)
     counts = np.array([len(vectors) for vectors in references])
-    assert retrieval.text_to_text(captions, own, means, counts, of_people=False).ranks.tolist() == expected
+    assert retrieval.text_to_text(captions, targets, means, counts, of_people=False).ranks.tolist() == expected
 
 
 def test_what_a_person_said_is_left_out_of_its_own_photos_references():
@@ -309,7 +310,7 @@ def test_what_a_person_said_is_left_out_of_its_own_photos_references():
     references = [unit(random, count, 4) for count in (3, 2, 5, 2)]
     means = np.stack([vectors.mean(0) for vectors in references])
     counts = np.array([len(vectors) for vectors in references])
-    own = np.repeat(np.arange(4), counts)
+    targets = np.repeat(np.arange(4), counts)
     expected = []
     for photo, vectors in enumerate(references):
         for i, caption in enumerate(vectors):
@@ -318,7 +319,7 @@ def test_what_a_person_said_is_left_out_of_its_own_photos_references():
                 for q, others in enumerate(references)
             ]
             expected.append(sum(score >= scores[photo] for score in scores) - 1)
-    result = retrieval.text_to_text(np.concatenate(references), own, means, counts, of_people=True)
+    result = retrieval.text_to_text(np.concatenate(references), targets, means, counts, of_people=True)
     assert result.ranks.tolist() == expected
     assert len(set(expected)) > 1
 
@@ -329,17 +330,17 @@ def test_text_to_text_within_groups_by_hand():
     references = np.stack([axes[0], axes[1], axes[2], (axes[0] + axes[1]) / 2])
     groups = np.array([[1, 2], [2, 3], [0, 1], [0, -1]])
     captions = np.stack([axes[0], axes[1], axes[0], axes[3], axes[3]])
-    own = np.array([0, 1, 2, 1, 3])
-    read = retrieval.text_to_text(captions, own, references, np.full(4, 2), groups, of_people=False)
+    targets = np.array([0, 1, 2, 1, 3])
+    read = retrieval.text_to_text(captions, targets, references, np.full(4, 2), groups, of_people=False)
     # right; right, though photo 3 is near; the look-alike fits; a tie is wrong; and photo 3 has no whole group
     assert read.picked.tolist()[:4] == [True, True, False, False]
     assert read.grouped.tolist() == [True, True, True, True, False]
-    result = retrieval.within_groups(read, own, 4, 3)
+    result = retrieval.within_groups(read, targets, 4, 3)
     assert result.names == ("TT@3",)
     assert result.per_photo()[:, 0].tolist() == [1, 0.5, 0, 0]
     assert result.corpus()["TT@3"] == pytest.approx(1.5 / 3)
-    nobody = retrieval.text_to_text(captions, own, references, np.full(4, 2), of_people=False)
-    assert retrieval.within_groups(nobody, own, 4, 3) is None
+    nobody = retrieval.text_to_text(captions, targets, references, np.full(4, 2), of_people=False)
+    assert retrieval.within_groups(nobody, targets, 4, 3) is None
 
 
 def test_a_person_is_asked_without_the_own_caption_among_the_references():
@@ -377,16 +378,16 @@ def test_a_rank_counts_all_that_fit_at_least_as_well_and_ties_too(array):
 
 
 def test_the_gap_is_to_the_mean_of_those_that_exist(array):
-    own, group = array([3.0, 3.0, 3.0]), array([[1.0, 4.0], [1.0, 100.0], [100.0, 100.0]])
+    match, group = array([3.0, 3.0, 3.0]), array([[1.0, 4.0], [1.0, 100.0], [100.0, 100.0]])
     exists = array([[True, True], [True, False], [False, False]])
-    assert gap_to_mean(own, group, exists).tolist() == [0.5, 2, 3]
+    assert gap_to_mean(match, group, exists).tolist() == [0.5, 2, 3]
 
 
 def test_the_gap_is_to_the_highest_of_those_that_exist(array):
-    own, group = array([3.0, 3.0, 3.0]), array([[1.0, 4.0], [1.0, 100.0], [100.0, 100.0]])
+    match, group = array([3.0, 3.0, 3.0]), array([[1.0, 4.0], [1.0, 100.0], [100.0, 100.0]])
     exists = array([[True, True], [True, False], [False, False]])
-    assert gap_to_highest(own, group, exists).tolist() == [-1, 2, 3]
-    assert gap_to_highest(own, group[:, :0], exists[:, :0]).tolist() == [3, 3, 3]
+    assert gap_to_highest(match, group, exists).tolist() == [-1, 2, 3]
+    assert gap_to_highest(match, group[:, :0], exists[:, :0]).tolist() == [3, 3, 3]
 
 
 def test_the_mean_of_others_leaves_one_out(array):

@@ -69,22 +69,22 @@ def colours(sees="photos"):
 
 
 def test_a_retriever_gives_a_vector_to_each_photo_that_can_be_read(examples):
-    known = collection.RetrieverSource(colours()).of_photos(examples)
-    assert known.positions.tolist() == [0, 2, 3]
-    np.testing.assert_allclose(known.vectors, [[1, 0], [0, 1], [1, 0]], atol=1e-3)
-    assert known.sha256[0] == known.sha256[2] != known.sha256[1]
-    assert list(known.failed) == [str(examples[1].file)]
-    np.testing.assert_allclose(known.looks, [[1, 0], [0, 1], [1, 0]], atol=1e-3)
+    result = collection.RetrieverSource(colours()).of_photos(examples)
+    assert result.positions.tolist() == [0, 2, 3]
+    np.testing.assert_allclose(result.vectors, [[1, 0], [0, 1], [1, 0]], atol=1e-3)
+    assert result.sha256[0] == result.sha256[2] != result.sha256[1]
+    assert list(result.failed) == [str(examples[1].file)]
+    np.testing.assert_allclose(result.looks, [[1, 0], [0, 1], [1, 0]], atol=1e-3)
 
 
 def test_a_text_to_text_retriever_knows_a_photo_by_its_captions(examples):
     source = collection.RetrieverSource(colours(sees="references"))
     examples[1].file.write_bytes(b"")
-    known = source.of_photos(examples)
+    result = source.of_photos(examples)
     assert not source.sees_photos
-    assert known.positions.tolist() == [0, 2, 3]
-    np.testing.assert_allclose(known.vectors, [[1, 0], [0.5, 0.5], [1, 0]])
-    assert len(set(known.sha256)) == 2
+    assert result.positions.tolist() == [0, 2, 3]
+    np.testing.assert_allclose(result.vectors, [[1, 0], [0.5, 0.5], [1, 0]])
+    assert len(set(result.sha256)) == 2
 
 
 def test_captions_come_in_order_whatever_their_number(monkeypatch):
@@ -108,11 +108,11 @@ def test_an_encoder_gives_its_pooled_features_with_and_without_a_cache(examples,
     red = encoder(pixels).pooled.numpy()[0]
     for folder in (None, tmp_path / "cache"):
         monkeypatch.setattr(paths, "cache", lambda folder=folder: folder)
-        known = source.of_photos(examples)
-        assert known.positions.tolist() == [0, 2, 3]
-        np.testing.assert_allclose(known.vectors[0], red, atol=1e-2, rtol=1e-2)  # half precision on disk
-        np.testing.assert_array_equal(known.vectors[0], known.vectors[2])
-        assert list(known.failed) == [str(examples[1].file)]
+        result = source.of_photos(examples)
+        assert result.positions.tolist() == [0, 2, 3]
+        np.testing.assert_allclose(result.vectors[0], red, atol=1e-2, rtol=1e-2)  # half precision on disk
+        np.testing.assert_array_equal(result.vectors[0], result.vectors[2])
+        assert list(result.failed) == [str(examples[1].file)]
 
 
 PAGE = (Path(__file__).parents[2] / "docs" / "look_alikes.md").read_text()

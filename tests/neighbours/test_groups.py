@@ -73,11 +73,11 @@ def naive(photos, vectors, rule, captions=None):
 
     result, near = {}, {}
     for p, photo in enumerate(photos):
-        seen, others = {photo.sha256}, []
+        done, others = {photo.sha256}, []
         for q, other in enumerate(photos):
-            if other.split != photo.split or other.sha256 in seen:
+            if other.split != photo.split or other.sha256 in done:
                 continue
-            seen.add(other.sha256)
+            done.add(other.sha256)
             if similar(vectors[p], vectors[q]) > rule.duplicates_above:
                 near.setdefault(p, []).append(q)
                 continue
@@ -231,7 +231,7 @@ def change(content, path, value):
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "said"),
+    ("path", "value", "message"),
     [
         (["photos", 1, "sha256"], "other", "not those that were mined"),
         (["photos", 1, "id"], 7, "not those that were mined"),
@@ -258,13 +258,13 @@ def change(content, path, value):
         (["photos", 1, "id"], True, "photo number 2 is damaged"),
     ],
 )
-def test_damage_is_one_sentence(groups, tmp_path, path, value, said):
+def test_damage_is_one_sentence(groups, tmp_path, path, value, message):
     file = tmp_path / "groups.json"
     save(groups, file)
     content = json.loads(file.read_text())
     change(content, path, value)
     file.write_text(json.dumps(content))
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         load(file)
 
 

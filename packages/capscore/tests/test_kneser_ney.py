@@ -25,12 +25,12 @@ TOY = [
 KNOWN = {word for word in chain.from_iterable(TOY) if sum(caption.count(word) for caption in TOY) > 1}
 
 
-def known(words):
+def with_unknown(words):
     return [word if word in KNOWN else "<unknown>" for word in words]
 
 
 def padded(words):
-    return ["<s>"] * 3 + known(words) + ["</s>"]
+    return ["<s>"] * 3 + with_unknown(words) + ["</s>"]
 
 
 def by_definition(history, word, captions=TOY, discount=0.75):
@@ -92,8 +92,8 @@ def test_probabilities_of_the_bundled_model_sum_to_one():
 def test_a_term_is_the_gain_over_the_frequency_of_the_word():
     model = KneserNey.of(TOY)
     caption = ["a", "dog", "on", "zebras"]
-    words = [*known(caption), "</s>"]
-    everything = [word for text in TOY for word in [*known(text), "</s>"]]
+    words = [*with_unknown(caption), "</s>"]
+    everything = [word for text in TOY for word in [*with_unknown(text), "</s>"]]
     expected = [
         math.log(by_definition(padded(caption)[i : i + 3], word)) - math.log(everything.count(word) / len(everything))
         for i, word in enumerate(words)

@@ -183,9 +183,9 @@ def test_what_is_kept_in_a_file_is_the_same(tmp_path):
 def test_people_are_seldom_unusual_and_a_captioner_that_plays_with_words_is():
     people = [text.split() for image in loo1000()["images"] for text in image["reference_words"]]
     played = ["a bathroom with a toilet in it on it", "a cake with it is on top of it", "a dog is is on a bed"]
-    spoken = ["a bathroom with a toilet in it", "a cake is on top of a table", "two men are riding horses"]
+    plain = ["a bathroom with a toilet in it", "a cake is on top of a table", "two men are riding horses"]
     assert corpus(unusual_order(people, coco_order())) < 0.2
     assert corpus(unusual_order([text.split() for text in played], coco_order())) == 1
-    assert corpus(unusual_order([text.split() for text in spoken], coco_order())) == 0
+    assert corpus(unusual_order([text.split() for text in plain], coco_order())) == 0
     for captions in ([], [[]]):
         assert coco_order().unusual(captions).tolist() == [0] * len(captions)

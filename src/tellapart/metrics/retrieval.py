@@ -478,7 +478,7 @@ def mean_of_others(total: Array, left_out: Array, count: Array | int) -> Array:
 
 
 def average_precision(scores: NDArray[np.floating], has: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """Of each word, (W,), the mean precision at the photos that have it; photos of equal score count together.
+    """(W,) the mean precision of each word at the photos that have it; photos of equal score count together.
 
     scores, has   (P, W); a word that no photo has gets NaN
 

@@ -72,7 +72,7 @@ class KneserNey:
 
     @classmethod
     def of(cls, captions: Sequence[Sequence[str]]) -> KneserNey:
-        """Of the words of captions."""
+        """The model of captions, given as words."""
         times = Counter(chain.from_iterable(captions)).most_common(_MOST_WORDS)
         model = cls(sorted(word for word, count in times if count > 1), np.zeros((0, ORDER), np.int64), _NONE)
         keys, counts = np.unique(packed(model.windows(captions)[0], model.size), return_counts=True)
@@ -186,7 +186,7 @@ def coco() -> KneserNey:
 
 
 def fluency(captions: Sequence[Sequence[str]], model: KneserNey | None = None) -> Statistics:
-    """Of the words of one caption for each photo, by the bundled model or another."""
+    """SLOR of one caption of each photo, given as words, by the bundled model or another."""
     terms, owner = (model or coco()).terms(captions)
     count = np.bincount(owner, minlength=len(captions))  # the end is always one
     return mean_of("Fluency", np.bincount(owner, terms, minlength=len(captions)) / count)
@@ -203,8 +203,11 @@ def lowest_terms(captions: Sequence[Sequence[str]], model: KneserNey) -> Floats:
 def unidiomatic(
     captions: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]], model: KneserNey | None = None
 ) -> Statistics:
-    """Of the words of one caption for each photo, and of each photo's references.  Where people's own captions are
-    scored, they are not among the references.  The quantile is held fixed when photos are resampled."""
+    """The share of captions, one of each photo, whose least expected word is below the references' quantile.
+
+    Where people's own captions are scored, they are not among the references.  The quantile is held fixed when photos
+    are resampled.
+    """
     model = model or coco()
     limit = np.quantile(lowest_terms(list(chain.from_iterable(references)), model), UNIDIOMATIC)
     return below(captions, model, float(limit))

@@ -306,7 +306,7 @@ def load(path: Path) -> WordFrequencies:
 
 @cache
 def coco() -> WordFrequencies:
-    """Of the captions of 17,721 COCO photos."""
+    """Frequencies in the captions of 17,721 COCO photos."""
     return load(Path(__file__).parent / "data" / "coco_frequencies.npz")
 
 

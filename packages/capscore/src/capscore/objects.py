@@ -89,7 +89,7 @@ def _forms(terms: Iterable[str]) -> Iterator[tuple[str, ...]]:
 
 
 def _plural(noun: str) -> str:
-    """Of a regular noun."""
+    """The plural of a regular noun."""
     if _Y.search(noun):
         return f"{noun[:-1]}ies"
     return f"{noun}es" if _SIBILANT.search(noun) else f"{noun}s"

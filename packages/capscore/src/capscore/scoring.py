@@ -56,7 +56,7 @@ class ScoringInputs:
     def of_tokens(
         cls, captions: Sequence[Sequence[Sequence[str]]], references: Sequence[Sequence[Sequence[str]]]
     ) -> ScoringInputs:
-        """Of captions and references that are tokenised already."""
+        """Inputs of captions and references that are tokenised already."""
         texts, people = (
             [[" ".join(words) for words in of_photo] for of_photo in side] for side in (captions, references)
         )

@@ -181,7 +181,7 @@ _PRECEDING = 3  # words
 
 
 def roles(words: Iterable[str]) -> list[int]:
-    """Of each word: a number of its own if it is a stop word, or CONTENT."""
+    """The number of each word: one for each stop word, and CONTENT for all others."""
     return [_ROLE_OF[word] if word in STOP_WORDS else CONTENT for word in words]
 
 

@@ -53,7 +53,7 @@ def test_every_phrase_has_its_paraphrases_in_the_order_of_the_file(data):
 
 
 @pytest.mark.parametrize(
-    ("word", "own", "everything"),
+    ("word", "alone", "everything"),
     [
         ("dog", {1, 2}, {1, 2}),
         ("men", set(), {5, 6}),  # irregular
@@ -63,10 +63,10 @@ def test_every_phrase_has_its_paraphrases_in_the_order_of_the_file(data):
         ("grass", {13}, {13}),
     ],
 )
-def test_a_word_has_its_own_synonym_sets_and_those_of_its_base_form(data, word, own, everything):
+def test_a_word_has_its_own_synonym_sets_and_those_of_its_base_form(data, word, alone, everything):
     made = index.load_index(data)
     (row,) = np.flatnonzero(made.words == index.of_words([word])[0])
-    assert set(made.sets[slice(*made.own[row])].tolist()) == own
+    assert set(made.sets[slice(*made.own[row])].tolist()) == alone
     assert set(made.sets[slice(*made.all[row])].tolist()) == everything
 
 

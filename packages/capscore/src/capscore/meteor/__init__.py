@@ -164,7 +164,7 @@ def _hashes(text: NDArray[np.uint16], edges: NDArray[np.int64]) -> NDArray[np.in
 def _shared(
     slices: NDArray[np.int32], sets: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64]]:
-    """Of the words' synonym sets those that two words are in, as the matching takes them: most words keep few."""
+    """The synonym sets of each word that another word is in too, as the matching takes them: most words keep few."""
     lengths = slices[:, 1] - slices[:, 0]
     words = np.repeat(np.arange(len(slices)), lengths)
     within = np.arange(len(words)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -178,7 +178,7 @@ def _shared(
 
 
 def statistics(captions: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]]) -> Statistics:
-    """Of the words of one caption for each photo, and of its references."""
+    """METEOR of one caption of each photo, given as words, and of its references."""
     return Statistics(("METEOR",), load().statistics(captions, references), _value)
 
 
