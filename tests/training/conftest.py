@@ -1,7 +1,5 @@
 """A world of 45 small scenes with its features, and a recipe that trains on it in a second or two."""
 
-import json
-
 import pytest
 import yaml
 
@@ -9,6 +7,9 @@ from support.stores import extract, store_folder
 from support.toy import world as toy_world
 from tellapart.encoders.encoder import Encoder
 from tellapart.recipe import EncoderConfig
+from training.runs import log_of, towers, train
+
+NETWORK = {"width": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "feed_forward": 64, "dropout": 0.2}
 
 
 @pytest.fixture(scope="session")
@@ -19,22 +20,11 @@ def small_world(tmp_path_factory):
     encoder = Encoder(EncoderConfig(image_size=64, grid=2))
     wanted = [example for example in world.examples if example.split != "test"]
     extract(wanted, encoder, store_folder(folder / "features", world.name, encoder))
+    files, features = [str(folder / "toy" / "captions.json")], str(folder / "features")
     recipe = {
-        "model": {
-            "width": 32,
-            "heads": 2,
-            "encoder_layers": 1,
-            "decoder_layers": 1,
-            "feed_forward": 64,
-            "dropout": 0.2,
-        },
+        "model": NETWORK,
         "encoder": {"image_size": 64, "grid": 2},
-        "data": {
-            "files": [str(folder / "toy" / "captions.json")],
-            "features": str(folder / "features"),
-            "min_count": 1,
-            "captions_per_photo": 3,
-        },
+        "data": {"files": files, "features": features, "min_count": 1, "captions_per_photo": 3},
         "objective": {"scheduled_sampling": {"start": 1, "every": 2, "increase": 0.1}},
         "optim": {"lr": 0.003, "schedule": "linear", "warmup": 5, "clip_norm": 1.0, "accumulate": 2},
         "validation": {"every": 1.5, "metric": "loss"},
@@ -50,38 +40,53 @@ def small_world(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def uninterrupted(small_world):
-    """The folder of a run that nobody disturbed."""
-    from tellapart.commands.train import parse
-    from tellapart.training.build import run
+def recipe(small_world):
+    return small_world / "recipe.yaml"
 
-    recipe, out, _ = parse([str(small_world / "recipe.yaml"), f"--out={small_world / 'uninterrupted'}"])
-    run(recipe, out)
-    return out
+
+@pytest.fixture(scope="session")
+def uninterrupted(small_world, recipe):
+    """The folder of a run that nobody disturbed."""
+    train(recipe, small_world / "uninterrupted")
+    return small_world / "uninterrupted"
+
+
+@pytest.fixture(scope="session")
+def retrievers(small_world, recipe):
+    """A listener, who sees photos, and a reader."""
+    return list(towers(recipe, small_world))
 
 
 @pytest.fixture(scope="session")
 def logged():
     """The lines of a run's log, without what the clock decides."""
-
-    def read(run):
-        lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-        return [{key: value for key, value in line.items() if key != "words_per_second"} for line in lines]
-
-    return read
+    return lambda run: [{key: line[key] for key in line if key != "words_per_second"} for line in log_of(run)]
 
 
 @pytest.fixture
-def begin(small_world, tmp_path):
+def begin(recipe, tmp_path):
     """Run the small world's recipe with changes, in this process."""
-    from tellapart.commands.train import parse
-    from tellapart.training.build import run
 
     def start(*arguments, out=tmp_path / "run", resume=False):
-        recipe, _, _ = parse([str(small_world / "recipe.yaml"), *arguments])
-        return run(recipe, out, resume=resume).position
+        return train(recipe, out, *arguments, resume=resume).position
 
     return start
+
+
+@pytest.fixture
+def refused(tellapart, recipe, tmp_path):
+    """What a wrong request to `tellapart train` is answered with: one line, and nothing is computed or left behind."""
+
+    def ask(*arguments, out=tmp_path / "runs" / "new" / "run"):
+        before = sorted(tmp_path.rglob("*"))
+        given = ("--out", out, "--data.features", tmp_path / "features")
+        code, printed, err = tellapart("train", recipe, *given, *arguments)
+        assert (code, printed, err.count("\n")) == (2, "", 1), err
+        assert err.startswith("tellapart train: ")
+        assert sorted(tmp_path.rglob("*")) == before
+        return err
+
+    return ask
 
 
 @pytest.fixture

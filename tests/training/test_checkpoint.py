@@ -29,21 +29,24 @@ def training(width=3):
     return model, optimizer
 
 
-def test_what_was_saved_comes_back(tmp_path):
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "last.safetensors"
+
+
+def test_what_was_saved_comes_back(file):
     model, optimizer = training()
-    run_folder.save_checkpoint(tmp_path / "last.safetensors", model, optimizer, {"step": 7})
+    run_folder.save_checkpoint(file, model, optimizer, {"step": 7})
     expected = torch.rand(5)  # the next numbers that the run would draw
 
     torch.manual_seed(99)
     other = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
     other_optimizer = build_optimizer(other, Recipe())
-    assert run_folder.load_checkpoint(tmp_path / "last.safetensors", other, other_optimizer) == {"step": 7}
+    assert run_folder.load_checkpoint(file, other, other_optimizer) == {"step": 7}
     assert torch.rand(5).equal(expected)
-    for name, tensor in model.state_dict().items():
-        assert other.state_dict()[name].equal(tensor)
-    for index, state in optimizer.state_dict()["state"].items():
-        for key, value in state.items():
-            assert other_optimizer.state_dict()["state"][index][key].equal(value)
+    torch.testing.assert_close(other.state_dict(), model.state_dict(), rtol=0, atol=0)
+    states = (each.state_dict()["state"] for each in (other_optimizer, optimizer))
+    torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
 def with_mean(model):
@@ -51,8 +54,7 @@ def with_mean(model):
 
 
 @pytest.mark.parametrize("keeps", [lambda model: {}, with_mean], ids=["weights", "with a mean"])
-def test_a_checkpoint_of_another_model_is_refused_with_the_tensor_that_differs(tmp_path, keeps):
-    file = tmp_path / "last.safetensors"
+def test_a_checkpoint_of_another_model_is_refused_with_the_tensor_that_differs(file, keeps):
     (narrow, theirs), (wide, ours) = training(width=3), training(width=4)
     run_folder.save_checkpoint(file, narrow, theirs, {}, keeps(narrow))
     with pytest.raises(UserError, match=r"another model: 0\.bias is \(3,\) there and \(4,\) here"):
@@ -62,12 +64,11 @@ def test_a_checkpoint_of_another_model_is_refused_with_the_tensor_that_differs(t
         run_folder.load_checkpoint(file, model, build_optimizer(model, Recipe()), keeps(model))
 
 
-def test_what_lacks_a_part_of_a_checkpoint_is_none(tmp_path):
+def test_what_lacks_a_part_of_a_checkpoint_is_none(file, tmp_path):
     """The mean of weights that should be kept; optimiser and all; the random state."""
-    file, weights = tmp_path / "last.safetensors", tmp_path / "best.safetensors"
     model, optimizer = training()
     run_folder.save_checkpoint(file, model, optimizer, {})
-    models.save_weights(weights, model)
+    models.save_weights(tmp_path / "best.safetensors", model)
     tensors = {name: tensor for name, tensor in load_file(file).items() if not name.startswith("random/")}
     save_file(tensors, tmp_path / "fixed.safetensors", metadata={"position": "{}"})
     for name, keeps in (("last", with_mean(model)), ("best", {}), ("fixed", {})):
@@ -95,8 +96,7 @@ class Trap:
         lambda data: b"not a checkpoint at all",
     ],
 )
-def test_a_damaged_checkpoint_is_refused_by_name(tmp_path, damage):
-    file = tmp_path / "last.safetensors"
+def test_a_damaged_checkpoint_is_refused_by_name(file, damage):
     run_folder.save_checkpoint(file, *training(), {})
     file.write_bytes(damage(file.read_bytes()))
     with pytest.raises(UserError, match=r"last\.safetensors is not a safetensors file, or is damaged"):
@@ -104,24 +104,19 @@ def test_a_damaged_checkpoint_is_refused_by_name(tmp_path, damage):
 
 
 @pytest.mark.parametrize("write", [pickle.dump, torch.save])
-def test_a_pickle_is_refused_without_being_run(tmp_path, write):
-    file, planted = tmp_path / "last.safetensors", tmp_path / "planted"
+def test_a_pickle_is_refused_without_being_run_and_so_is_a_folder(file, tmp_path, write):
+    planted = tmp_path / "planted"
     with file.open("wb") as out:
         write(Trap(planted), out)
-    with pytest.raises(UserError, match="is not a safetensors file"):
-        run_folder.load_checkpoint(file, *training())
+    for place, problem in ((file, "is not a safetensors file"), (tmp_path, "this is a folder, not a file")):
+        with pytest.raises(UserError, match=problem):
+            run_folder.load_checkpoint(place, *training())
     assert not planted.exists()
     pickle.loads(pickle.dumps(Trap(planted)))  # the trap works
     assert planted.exists()
 
 
-def test_a_folder_in_place_of_a_checkpoint_is_refused(tmp_path):
-    with pytest.raises(UserError, match="this is a folder, not a file"):
-        run_folder.load_checkpoint(tmp_path, *training())
-
-
-def test_when_the_disk_is_full_the_old_checkpoint_stays_and_nothing_else(tmp_path):
-    file = tmp_path / "last.safetensors"
+def test_when_the_disk_is_full_the_old_checkpoint_stays_and_nothing_else(file, tmp_path):
     run_folder.save_checkpoint(file, *training(), {"step": 1})
     before = file.read_bytes()
     large = training(width=10_000)

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from safetensors import safe_open
 from torch import nn
 
 from capscore.errors import UserError
@@ -19,6 +18,7 @@ from tellapart.recipe import OptimConfig, Recipe, ValidationConfig
 from tellapart.training.loop import Position, fit, judge
 from tellapart.training.optimizer import build_optimizer, clip
 from tellapart.training.run_folder import Log
+from training.runs import curve, position_of
 
 
 class Numbers:
@@ -44,55 +44,65 @@ class Number:
         return self
 
 
-def train(out, *, losses=lambda number: 1.0, metrics=({"loss": 1.0},), resume=False, stop_at=None, **settings):
-    """A run of one weight whose gradient is always 1; the given metrics come one per validation, the last for ever."""
-    torch.manual_seed(0)
+def train(
+    out,
+    *,
+    losses=lambda number: 1.0,
+    loss_of=lambda weight, number: weight.sum() * 1.0,
+    metrics=({"loss": 1.0},),
+    metric="loss",
+    resume=False,
+    stop_at=None,
+    watch=None,
+    **settings,
+):
+    """A run of one weight, 1 at first, whose gradient is always 1; the metrics come one per validation, the last for
+    ever.
+    """
     model = nn.Linear(1, 1, bias=False)
-    settings = {"dtype": "fp32", "epochs": 1, "log_steps": 1, "validation": ValidationConfig(metric="loss")} | settings
-    recipe = Recipe(**settings)
-    waiting = list(metrics)
-    seen = []
+    nn.init.ones_(model.weight)
+    recipe = Recipe(
+        **{"dtype": "fp32", "epochs": 1, "log_steps": 1, "validation": ValidationConfig(metric=metric)} | settings
+    )
+    waiting, seen = list(metrics), []
 
-    def step(batch, _epoch):
+    def step(batch, _moment):
         if batch.number == stop_at:
             raise InterruptedError
         seen.append(batch.number)
-        loss = model.weight.sum() * 1.0
+        loss = loss_of(model.weight, batch.number)
         value = losses(batch.number)
         return StepResult(loss + (value - loss.item()), 1, {"loss": value, "words": 1})
 
-    def validate():
-        return waiting.pop(0) if len(waiting) > 1 else waiting[0]
-
-    out.mkdir(exist_ok=True)
     position = fit(
         recipe,
         out,
         model=model,
         step=step,
-        validate=validate,
+        validate=lambda: waiting.pop(0) if len(waiting) > 1 else waiting[0],
         stream=Numbers(),
         device=torch.device("cpu"),
         resume=resume,
+        watch=watch,
     )
     return position, seen
-
-
-def saved_step(out):
-    with safe_open(out / "last.safetensors", "pt") as file:
-        return json.loads(file.metadata()["position"])["step"]
 
 
 # --- steps ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_run_has_its_epochs(tmp_path):
-    position, seen = train(tmp_path, epochs=3)
-    assert (position.step, seen, position.finished) == (30, list(range(30)), "all epochs done")
-
-
-def test_a_run_has_no_more_than_max_steps(tmp_path):
-    assert train(tmp_path, max_steps=4)[0].step == 4
+@pytest.mark.parametrize(
+    ("settings", "steps", "batches"),
+    [
+        ({"epochs": 3}, 30, 30),
+        ({"max_steps": 4}, 4, 4),
+        ({"epochs": 2, "optim": OptimConfig(accumulate=4)}, 5, 20),  # of an epoch no batch is left out
+        ({"epochs": 4, "metrics": [{"loss": value} for value in (1.0, 2.0, 3.0, 4.0)]}, 40, 40),  # without patience
+    ],
+)
+def test_a_run_has_its_epochs_and_no_more_than_max_steps(tmp_path, settings, steps, batches):
+    position, seen = train(tmp_path, **settings)
+    assert (position.step, seen, position.finished) == (steps, list(range(batches)), "all epochs done")
 
 
 def test_a_run_that_gets_longer_goes_on_with_the_next_batch(tmp_path):
@@ -109,36 +119,25 @@ def test_a_run_that_stopped_getting_better_does_not_go_on_because_it_is_longer(t
     assert (again.step, again.finished, seen) == (first.step, first.finished, [])
 
 
-def test_an_epoch_is_all_its_batches_however_many_make_a_step(tmp_path):
-    """Ten batches an epoch, four a step: in two epochs five steps, with none of the twenty left out."""
-    position, seen = train(tmp_path, epochs=2, optim=OptimConfig(accumulate=4))
-    assert (position.step, seen) == (5, list(range(20)))
-
-
-def gradients(batches, captioner):
-    captioner.zero_grad()
-    for batch in batches:
-        loss = cross_entropy_step(captioner, batch, bos=1).loss
-        (loss / len(batches)).backward()
-    return {name: p.grad.clone() for name, p in captioner.named_parameters()}
-
-
 def test_two_half_batches_are_one_whole_where_they_have_equally_many_words():
     torch.manual_seed(0)
     config = TransformerConfig(vocab_size=12, feature_size=8, width=16, heads=2, feed_forward=32, dropout=0.0)
     captioner = Transformer(config)
-    features, mask = torch.randn(4, 3, 8), torch.ones(4, 3, dtype=torch.bool)
+    inputs = region_inputs(torch.randn(4, 3, 8), torch.ones(4, 3, dtype=torch.bool))
     tokens = torch.randint(4, 12, (4, 5))
     tokens[:, 4] = 2
     tokens[[0, 2], 3:] = torch.tensor([2, 0])  # a shorter caption in either half
-    whole = Batch(range(4), region_inputs(features, mask), tokens, tokens != 0)
-    halves = [
-        Batch(range(2), whole.inputs.select(slice(i, i + 2)), tokens[i : i + 2], tokens[i : i + 2] != 0) for i in (0, 2)
-    ]
-    expected = gradients([whole], captioner)
-    found = gradients(halves, captioner)
-    for name, gradient in expected.items():
-        torch.testing.assert_close(found[name], gradient, atol=1e-6, rtol=1e-5)
+
+    def gradients(*parts):
+        captioner.zero_grad()
+        for part in parts:
+            count = part.stop - part.start
+            batch = Batch(range(count), inputs.select(part), tokens[part], tokens[part] != 0)
+            (cross_entropy_step(captioner, batch, bos=1).loss / len(parts)).backward()
+        return [p.grad.clone() for p in captioner.parameters()]
+
+    whole, halves = gradients(slice(0, 4)), gradients(slice(0, 2), slice(2, 4))
+    torch.testing.assert_close(halves, whole, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -184,11 +183,8 @@ def test_the_best_validation_is_by_its_metric(metric, values, improves, best, be
         position.step = step
         assert judge(position, {metric: value}, metric) == improves[step]
     assert (position.best, position.best_step, position.stale) == (best, best_step, stale)
-
-
-def test_a_metric_that_is_not_there_is_named_with_those_that_are():
-    with pytest.raises(UserError, match=r"'BLEU'.*there are loss, CIDEr-D"):
-        judge(Position(), {"loss": 1.0, "CIDEr-D": 0.5}, "BLEU")
+    with pytest.raises(UserError, match=rf"'BLEU'.*there are {metric}"):
+        judge(Position(), {metric: 1.0}, "BLEU")
 
 
 @pytest.mark.parametrize(
@@ -203,11 +199,6 @@ def test_a_run_stops_after_as_many_validations_without_a_better_value_as_its_pat
     assert position.finished == f"{metric} has not improved for 2 validations"
 
 
-def test_without_patience_a_run_goes_on(tmp_path):
-    metrics = [{"loss": value} for value in (1.0, 2.0, 3.0, 4.0)]
-    assert train(tmp_path, epochs=4, metrics=metrics)[0].step == 40
-
-
 # --- trouble ----------------------------------------------------------------------------------------------------------
 
 
@@ -219,38 +210,23 @@ def test_a_loss_that_is_no_number_is_named_with_its_step_and_photos(tmp_path, va
 
 def test_a_gradient_that_is_no_number_never_reaches_the_weights(tmp_path):
     """The loss may be finite where its gradient is not, as that of a square root at 0."""
-    model = nn.Linear(1, 1, bias=False)
+    weights = []
 
-    def step(batch, _epoch):
-        loss = (model.weight * 0).sum().sqrt() if batch.number == 2 else model.weight.sum()
-        return StepResult(loss, 1, {"loss": loss.item()})
+    def loss_of(weight, number):
+        weights.append(weight)
+        return (weight * 0).sum().sqrt() if number == 2 else weight.sum()
 
-    recipe = Recipe(dtype="fp32", epochs=1, save_minutes=0)
     with pytest.raises(UserError, match=r"gradient is (nan|inf) at step 3; .* photo-4, photo-5\."):
-        fit(
-            recipe,
-            tmp_path,
-            model=model,
-            step=step,
-            validate=dict,
-            stream=Numbers(),
-            device=torch.device("cpu"),
-            resume=False,
-        )
-    assert torch.isfinite(model.weight).all()
+        train(tmp_path, loss_of=loss_of)
+    assert torch.isfinite(weights[-1]).all()
 
 
-def test_a_checkpoint_is_written_at_each_validation_however_rarely_else(tmp_path):
+@pytest.mark.parametrize(("minutes", "stop_at", "saved"), [(1e9, 17, 10), (60, 7, 0), (0, 7, 7)])
+def test_a_checkpoint_is_written_at_each_validation_and_else_when_its_time_has_come(tmp_path, minutes, stop_at, saved):
     """Also on a machine that was started only just now."""
     with pytest.raises(InterruptedError):
-        train(tmp_path, epochs=3, save_minutes=1e9, stop_at=17)
-    assert saved_step(tmp_path) == 10
-
-
-def test_between_validations_no_checkpoint_is_written_before_its_time(tmp_path):
-    with pytest.raises(InterruptedError):
-        train(tmp_path, epochs=3, save_minutes=60, stop_at=7)
-    assert saved_step(tmp_path) == 0
+        train(tmp_path, epochs=3, save_minutes=minutes, stop_at=stop_at)
+    assert position_of(tmp_path)["step"] == saved
 
 
 # --- log --------------------------------------------------------------------------------------------------------------
@@ -258,19 +234,15 @@ def test_between_validations_no_checkpoint_is_written_before_its_time(tmp_path):
 
 def test_a_line_of_the_log_has_the_means_since_the_last_one(tmp_path):
     train(tmp_path, losses=lambda number: float(number), log_steps=5)
-    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
-    assert [(line["step"], line["loss"]) for line in lines if "loss" in line] == [(5, 2.0), (10, 7.0)]
+    assert curve(tmp_path, "loss") == {5: 2.0, 10: 7.0}
 
 
-def test_lines_behind_the_checkpoint_and_a_line_cut_short_are_dropped(tmp_path):
+def test_lines_behind_the_checkpoint_and_a_line_cut_short_are_dropped_and_a_damaged_one_is_named(tmp_path):
     file = tmp_path / "log.jsonl"
     file.write_text('{"step": 1}\n{"step": 2}\n{"step": 3}\n{"st')
     Log(file, after=2)
-    assert file.read_text() == '{"step": 1}\n{"step": 2}\n'
-
-
-@pytest.mark.parametrize("line", ["nonsense", "[]", '{"loss": 1}'])
-def test_a_damaged_log_is_named_with_its_line(tmp_path, line):
-    (tmp_path / "log.jsonl").write_text('{"step": 1}\n' + line + "\n")
-    with pytest.raises(UserError, match=r"log\.jsonl: line 2 is damaged"):
-        Log(tmp_path / "log.jsonl", after=2)
+    assert [json.loads(line) for line in file.read_text().splitlines()] == [{"step": 1}, {"step": 2}]
+    for line in ("nonsense", "[]", '{"loss": 1}'):
+        file.write_text('{"step": 1}\n' + line + "\n")
+        with pytest.raises(UserError, match=r"log\.jsonl: line 2 is damaged"):
+            Log(file, after=2)

@@ -7,198 +7,105 @@ import shutil
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
-from torch import nn
 
 import tellapart as package
 from capscore.errors import UserError
 from tellapart import models
-from tellapart.commands.train import parse
-from tellapart.objectives import StepResult
-from tellapart.recipe import Recipe, ValidationConfig, WatchConfig
-from tellapart.training.build import run
-from tellapart.training.loop import fit
+from tellapart.recipe import WatchConfig
 from tellapart.training.validation import Watch
+from training.runs import curve, tensors_of
+from training.test_loop import train
 
 
-@pytest.fixture
-def recipe(small_world, tmp_path):
-    def read(*changes):
-        return parse([str(small_world / "recipe.yaml"), f"--out={tmp_path / 'new'}", *changes])[:2]
-
-    return read
-
-
-def test_a_run_starts_with_the_words_and_weights_of_another(recipe, uninterrupted):
-    changes = [f"--init_from={uninterrupted}", "--max_steps=1", "--optim.lr=0", "--optim.weight_decay=0"]
-    settings, out = recipe(*changes)
-    run(settings, out)
-    before, after = load_file(uninterrupted / "best.safetensors"), load_file(out / "best.safetensors")
+def test_a_run_starts_with_the_words_and_weights_of_another(begin, uninterrupted, tmp_path):
+    begin(f"--init_from={uninterrupted}", "--max_steps=1", "--optim.lr=0", "--optim.weight_decay=0")
+    before, after = tensors_of(uninterrupted, "best"), tensors_of(tmp_path / "run", "best")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert (out / "vocabulary.json").read_text() == (uninterrupted / "vocabulary.json").read_text()
-
-
-def test_a_run_does_not_start_from_another_encoders_features(recipe, uninterrupted, tmp_path):
-    shutil.copytree(uninterrupted, tmp_path / "other")
-    config = json.loads((tmp_path / "other" / "config.json").read_text())
-    config["encoder"]["weights_sha256"] = "0" * 64
-    (tmp_path / "other" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match=r"init_from: .*other learned from features of another encoder: weights_sha256"):
-        run(*recipe(f"--init_from={tmp_path / 'other'}"))
-
-
-def test_a_run_does_not_start_from_a_captioner_of_another_size(recipe, uninterrupted):
-    with pytest.raises(UserError, match="is a checkpoint of another model"):
-        run(*recipe(f"--init_from={uninterrupted}", "--model.feed_forward=32"))
-
-
-def test_a_model_that_is_not_there_is_named(recipe):
-    with pytest.raises(UserError, match="there is no model 'nowhere'"):
-        run(*recipe("--init_from=nowhere"))
-
-
-def test_two_data_sets_of_one_name_do_not_mix_their_features(recipe, small_world, tmp_path):
-    shutil.copytree(small_world / "toy", tmp_path / "toy")
-    files = [small_world / "toy" / "captions.json", tmp_path / "toy" / "captions.json"]
-    with pytest.raises(UserError, match="are both called"):
-        run(*recipe("--data", *map(str, files)))
-
-
-def test_a_run_is_not_judged_by_what_it_learned_from(recipe):
-    with pytest.raises(UserError, match=r"data\.train_split and data\.val_split share 'train'"):
-        run(*recipe("--data.val_split=train"))
-
-
-def test_saying_words_in_a_row_does_not_change_what_is_loaded(uninterrupted):
-    """The weights lie in memory by columns for speed; their values are those of the file."""
+    assert (tmp_path / "run" / "vocabulary.json").read_text() == (uninterrupted / "vocabulary.json").read_text()
+    # weights lie in memory by columns for speed; their values are those of the file
     loaded = models.load(uninterrupted, torch.device("cpu")).captioner.state_dict()
-    stored = load_file(uninterrupted / "best.safetensors")
-    assert all(torch.equal(loaded[name], stored[name]) for name in stored)
+    assert all(torch.equal(loaded[name], before[name]) for name in before)
 
 
-class Batches:
-    """Ten an epoch, of nothing."""
+def test_a_run_does_not_start_from_what_does_not_fit(begin, uninterrupted, tmp_path):
+    other = shutil.copytree(uninterrupted, tmp_path / "other")
+    config = json.loads((other / "config.json").read_text())
+    config["encoder"]["weights_sha256"] = "0" * 64
+    (other / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"init_from: .*other learned from features of another encoder: weights_sha256"):
+        begin(f"--init_from={other}")
+    with pytest.raises(UserError, match="is a checkpoint of another model"):
+        begin(f"--init_from={uninterrupted}", "--model.feed_forward=32")
 
-    batches_per_epoch = 10
 
-    def __init__(self):
-        self.consumed = 0
-
-    def __iter__(self):
-        while True:
-            self.consumed += 1
-            yield self
-
-    def to(self, _device):
-        return self
+def test_two_data_sets_of_one_name_do_not_mix_their_features(begin, small_world, tmp_path):
+    shutil.copytree(small_world / "toy", tmp_path / "toy")
+    with pytest.raises(UserError, match="are both called"):
+        begin("--data", *(folder / "toy" / "captions.json" for folder in (small_world, tmp_path)))
 
 
 SOUND = {"unique": 0.8, "length": 10.0, "Rep": 0.1, "BadEnd": 0.0, "Stutter": 0.0, "UnusualOrder": 0.0}
 STUTTERING = SOUND | {"Stutter": 1.0}
 
 
-@pytest.fixture
-def train(tmp_path):
-    """A run of one weight, 1 before the first step and less after each; a validation after each of two epochs."""
-
-    def run(*validations, metric="CIDEr-D", init_from="runs/start", **more):
-        model = nn.Linear(1, 1, bias=False)
-        nn.init.ones_(model.weight)
-        results = iter(validations)
-        position = fit(
-            Recipe(
-                init_from=init_from, epochs=2, dtype="fp32", validation=ValidationConfig(metric=metric), log_steps=1
-            ),
-            tmp_path,
-            model=model,
-            step=lambda batch, info: StepResult(model.weight.sum(), 1, {"loss": 1.0}),
-            validate=lambda: next(results),
-            stream=Batches(),
-            device=torch.device("cpu"),
-            resume=False,
-            **more,
-        )
-        return position, load_file(tmp_path / "best.safetensors")["weight"].item()
-
-    return run
-
-
 def cider(*values):
     return [SOUND | {"CIDEr-D": value} for value in values]
 
 
-def test_a_run_that_is_never_better_keeps_its_start_and_says_so(train):
-    position, weight = train(*cider(0.356, 0.1, 0.0673))
-    assert (position.best, position.best_step, weight) == (0.356, 0, 1.0)
-    assert position.fault("CIDEr-D") == (
-        "no validation was better than the start (CIDEr-D 0.3560); the run's model is its start."
-    )
+@pytest.mark.parametrize(
+    ("validations", "metric", "init_from", "watched", "kept", "fault"),
+    [
+        (cider(0.356, 0.1, 0.0673), "CIDEr-D", "runs/start", False, 0,
+         "no validation was better than the start (CIDEr-D 0.3560); the run's model is its start."),
+        (cider(0.3, 0.4, 0.2), "CIDEr-D", "runs/start", False, 10, ""),
+        (cider(0.0, 0.0), "CIDEr-D", "", False, 10, ""),  # random weights do not compete
+        # what collapsed at the last step is the model of "last"; before or after the weights that are kept, no matter
+        ([SOUND, SOUND, STUTTERING], "last", "runs/start", True, 20,
+         "captions collapse: 100 % of the captions stutter (0 % before)."),
+        ([SOUND, STUTTERING, SOUND], "last", "runs/start", True, 20, ""),
+        ([*cider(0.3, 0.4), STUTTERING | {"CIDEr-D": 0.1}], "CIDEr-D", "runs/start", True, 10, ""),
+    ],
+)  # fmt: skip
+def test_a_run_whose_model_is_not_what_it_was_trained_for_says_so(
+    tmp_path, validations, metric, init_from, watched, kept, fault
+):
+    """The start competes; two epochs of ten steps follow."""
+    watch = Watch(WatchConfig(), photos=1000) if watched else None
+    settings = {"init_from": init_from, "epochs": 2, "watch": watch}
+    position, _ = train(tmp_path, metrics=validations, metric=metric, **settings)
+    assert (position.best_step, position.fault(metric)) == (kept, fault)
+    assert (tensors_of(tmp_path, "best")["weight"].item() == 1) == (kept == 0)
 
 
-def test_a_run_that_gets_better_once_keeps_that(train):
-    position, weight = train(*cider(0.3, 0.4, 0.2))
-    assert (position.best, position.best_step, position.fault("CIDEr-D")) == (0.4, 10, "")
-    assert weight < 1
-
-
-def test_random_weights_do_not_compete(train):
-    position, weight = train(*cider(0.0, 0.0), init_from="")
-    assert (position.best_step, position.fault("CIDEr-D")) == (10, "")
-    assert weight < 1
-
-
-def test_what_collapsed_at_the_last_step_is_the_model_of_last_and_is_at_fault(train):
-    watch = Watch(WatchConfig(), photos=1000)
-    position, weight = train(SOUND, SOUND, STUTTERING, metric="last", watch=watch)
-    assert position.best_step == 20
-    assert weight < 1
-    assert "captions collapse: 100 % of the captions stutter" in position.fault("last")
-
-
-def test_a_collapse_before_or_after_the_weights_that_are_kept_is_no_fault(train):
-    watch = Watch(WatchConfig(), photos=1000)
-    position, _ = train(SOUND, STUTTERING, SOUND, metric="last", watch=watch)
-    assert position.fault("last") == ""
-    position, _ = train(*cider(0.3, 0.4), STUTTERING | {"CIDEr-D": 0.1}, watch=watch)
-    assert position.fault("CIDEr-D") == ""
-
-
-def test_the_command_exits_with_1_and_captions_with_the_start(tellapart, small_world, uninterrupted, tmp_path):
+def test_the_command_exits_with_1_and_captions_with_the_start_and_python_tells_it_too(
+    tellapart, recipe, uninterrupted, tmp_path
+):
     """As when a reward of 0.35 was left for one of 0.07 and the run ended with exit code 0."""
-    code, out, err = tellapart(
-        *("train", small_world / "recipe.yaml", "--init_from", uninterrupted, "--out", tmp_path / "run"),
-        *("--optim.lr", 10, "--validation.metric", "CIDEr-D", "--max_steps", 3),
-    )
+    changes = {"init_from": uninterrupted, "optim.lr": 10, "validation.metric": "CIDEr-D", "max_steps": 3}
+    options = [f"--{name}={value}" for name, value in changes.items()]
+    code, out, err = tellapart("train", recipe, "--out", tmp_path / "run", *options)
     assert code == 1, err
     assert "at step 0" in out
     assert f"{tmp_path / 'run'}: no validation was better than the start (CIDEr-D " in err
-    start, best = (load_file(run / "best.safetensors") for run in (uninterrupted, tmp_path / "run"))
+    start, best = (tensors_of(run, "best") for run in (uninterrupted, tmp_path / "run"))
     assert all(start[name].equal(best[name]) for name in start)
-    lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
-    shown = {line["step"]: line["val/CIDEr-D"] for line in lines if "val/CIDEr-D" in line}
+    shown = curve(tmp_path / "run", "val/CIDEr-D")
     assert max(shown, key=shown.get) == 0  # as `compare` has it
-
-
-def test_python_tells_it_too(small_world, uninterrupted, tmp_path):
-    overrides = {"init_from": uninterrupted, "optim.lr": 10, "validation.metric": "CIDEr-D", "max_steps": 3}
-    run = package.train(small_world / "recipe.yaml", out=tmp_path / "run", overrides=overrides)
+    run = package.train(recipe, out=tmp_path / "run", overrides=changes, resume=True)
     assert run.fault.startswith("no validation was better than the start (CIDEr-D ")
     assert run.fault in html.unescape(run._repr_html_())
-    again = package.train(small_world / "recipe.yaml", out=tmp_path / "run", overrides=overrides, resume=True)
-    assert again.fault == run.fault
 
 
-def test_a_stage_at_fault_holds_up_what_uses_it_and_nothing_else(tellapart, small_world, tmp_path):
-    still = {"optim": {"lr": 0}}  # never better than its start
+def test_a_stage_at_fault_holds_up_what_uses_it_and_nothing_else(tellapart, recipe, tmp_path):
     stages = [
         {"name": "xe"},
-        {"name": "still", "init_from": "xe", **still},
+        {"name": "still", "init_from": "xe", "optim": {"lr": 0}},  # never better than its start
         {"name": "after", "init_from": "still"},
         {"name": "mean", "mean": {"after": 1, "xe": 1}},
         {"name": "beside", "init_from": "xe"},
     ]
-    (tmp_path / "world.yaml").write_bytes((small_world / "recipe.yaml").read_bytes())
+    (tmp_path / "world.yaml").write_bytes(recipe.read_bytes())
     file, out = tmp_path / "chain.yaml", tmp_path / "runs"
     file.write_text(yaml.safe_dump({"base": "world", "max_steps": 2, "stages": stages}))
     for more in ((), ("--resume",)):
