@@ -29,7 +29,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -74,7 +74,7 @@ class RecipeFile:
 
     place: Place
     content: dict[str, Any]  # base and own values, merged
-    own: dict[str, Any]  # the values of its file alone
+    values: dict[str, Any]  # the values of its file alone
     stages: list[Any] | None = None  # as written; none: one run, or a grid
     cells: dict[str, dict[str, Any]] = field(default_factory=dict)  # of a grid: the content of each
     runs: str = ""  # of a grid: the folder of its runs, by which one cell starts from another
@@ -201,14 +201,14 @@ def read(name: str) -> RecipeFile:
 
 
 def _read(place: Place) -> RecipeFile:
-    own = _own(place)
-    base, stages = own.pop("base", None), own.pop("stages", None)
-    _check(own, place)
+    values = _own(place)
+    base, stages = values.pop("base", None), values.pop("stages", None)
+    _check(values, place)
     if stages == []:
         raise UserError(f"{place}: stages is empty; a chain needs at least one.")
     if stages is not None and not isinstance(stages, list):
         raise UserError(f"{place}: stages must be a list of stages, not {files.type_of(stages)}.")
-    return RecipeFile(place, own if base is None else merged(based(place, base, "base"), own), own, stages)
+    return RecipeFile(place, values if base is None else merged(based(place, base, "base"), values), values, stages)
 
 
 def based(place: Place, name: object, field: str) -> dict[str, Any]:
@@ -222,17 +222,14 @@ def based(place: Place, name: object, field: str) -> dict[str, Any]:
             raise UserError(f"{last}: {field} leads back to where it came from ({around}).")
         if len(chain) > _MOST_BASES:
             raise UserError(f"{place}: {field} has more than {_MOST_BASES} bases, one upon the other.")
-        own = _own(base)
-        if "stages" in own:
+        values = _own(base)
+        if "stages" in values:
             raise UserError(f"{last}: {field}: {base} has stages of its own; only a single run can be built upon.")
-        name, field = own.pop("base", None), "base"
-        _check(own, base)
+        name, field = values.pop("base", None), "base"
+        _check(values, base)
         chain.append(base)
-        contents.append(own)
-    content: dict[str, Any] = {}
-    for own in reversed(contents):
-        content = merged(content, own)
-    return content
+        contents.append(values)
+    return reduce(merged, reversed(contents))
 
 
 def merged(under: dict[str, Any], over: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -288,10 +285,10 @@ def _content(text: str, path: Path) -> dict[str, Any]:
     return content
 
 
-def _check(own: dict[str, Any], place: Place) -> None:
+def _check(values: dict[str, Any], place: Place) -> None:
     """Refuses a wrong value in the name of the file that has it."""
     try:
-        filled(Recipe(), own)
+        filled(Recipe(), values)
     except UserError as error:
         raise UserError(f"{place}: {error}") from None
 
@@ -332,16 +329,15 @@ def _grid(text: str, path: Path) -> Grid | None:
         layers.append(exceptions.get(name, {}))
         if layers[-1] is None:
             continue
-        cell, sentences = dict[str, Any](), []
+        cell, sentences, texts = dict[str, Any](), [], dict(zip(axes, labels, strict=True)) | {"runs": runs}
         for layer in layers:
             if not isinstance(layer, dict) or "stages" in layer:
                 raise UserError(f"{path}: {name}: a cell is an object of values for a single run.")
             sentences.append(str(layer.get("about", "")))
             cell = merged(cell, {key: value for key, value in layer.items() if key != "about"})
-        cell = _with_labels(cell, dict(zip(axes, labels, strict=True)) | {"runs": runs})
+        cell = _with_labels(cell, texts)
         if cell.get("base") not in combinations:
-            common = _with_labels(content, dict(zip(axes, labels, strict=True)) | {"runs": runs})
-            cell = merged(common, cell)
+            cell = merged(_with_labels(content, texts), cell)
         cells[name], abouts[name] = cell, ": ".join(filter(None, sentences))
     return Grid(cells, abouts, runs)
 

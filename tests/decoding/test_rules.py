@@ -57,18 +57,17 @@ def contrast(captioner, memory, **options):
 @pytest.mark.parametrize("rules", RULES)
 def test_the_words_ruled_out_are_those_of_the_definition(rules):
     draw = torch.Generator().manual_seed(0)
-    constraints = Rules(**IDS, banned=(PAD, BOS), max_words=9, **rules).on(torch.device("cpu"))
+    checked = Rules(**IDS, banned=(PAD, BOS), max_words=9, **rules)
     for length in range(8):
         prefix = torch.randint(UNK, DOG + 1, (40, length), generator=draw)
-        left = constraints.rule_out_(torch.randn(40, 6, generator=draw), prefix) > -torch.inf
+        left = checked.rule_out_(torch.randn(40, 6, generator=draw), prefix) > -torch.inf
         for row, allowed in zip(prefix.tolist(), left, strict=True):
             assert set(allowed.nonzero().flatten().tolist()) == may_follow(tuple(row), WORDS, **rules)
 
 
 def test_without_constraints_only_banned_words_change():
     logits = torch.randn(3, 6, generator=torch.Generator().manual_seed(0))
-    constraints = Rules(**IDS, banned=(PAD,), max_words=9).on(torch.device("cpu"))
-    left = constraints.rule_out_(logits.clone(), torch.full((3, 5), CAT))
+    left = Rules(**IDS, banned=(PAD,), max_words=9).rule_out_(logits.clone(), torch.full((3, 5), CAT))
     assert (left[:, PAD] == -torch.inf).all()
     assert torch.equal(left[:, 1:], logits[:, 1:])
 

@@ -1,12 +1,14 @@
 """Runs in this process, and what they left: logs, weights, positions."""
 
 import json
+from pathlib import Path
 
 from safetensors import safe_open
 from safetensors.torch import load_file
 
 from tellapart.commands.train import parse
 from tellapart.training.build import run
+from tellapart.training.preparation import select, with_features
 
 # Retrievers of a few thousand weights
 TOWER = ("--model={size: 32, word_size: 16, channels: 16}", "--objective.name=info_nce", "--validation.metric=R@1")
@@ -20,6 +22,13 @@ def asked(recipe, *changes):
 
 def train(recipe, out, *changes, resume=False):
     return run(asked(recipe, *changes), out, resume=resume)
+
+
+def gathered(recipe, streams):
+    """The examples that a recipe takes, with features, and what could not be used."""
+    selections, problems = select(recipe, takes=streams.takes)
+    sources, more = with_features(selections, streams, Path(recipe.data.features))
+    return sources, problems + more
 
 
 def towers(recipe, folder, *changes):

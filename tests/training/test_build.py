@@ -16,9 +16,9 @@ from tellapart.encoders.encoder import Encoder
 from tellapart.features.sources import Encoded, Imported, Sources
 from tellapart.recipe import EncoderConfig, Recipe
 from tellapart.training import checks, run_folder
-from tellapart.training.preparation import gather, split, views
+from tellapart.training.preparation import split, views
 from tellapart.training.validation import METRICS, validate
-from training.runs import asked, assert_same_tensors, curve, log_of
+from training.runs import asked, assert_same_tensors, curve, gathered, log_of
 
 HASTY = (
     "--optim={lr: 0.2, schedule: constant, warmup: 0, clip_norm: 0}",
@@ -65,7 +65,7 @@ def test_the_best_checkpoint_is_the_best_one(begin, recipe, tmp_path):
 
     model = models.load(tmp_path / "run", torch.device("cpu"))
     encoder = models.encoder_of(model, torch.device("cpu"))
-    sources, _ = gather(asked(recipe), Sources({"regions": Encoded(encoder)}))
+    sources, _ = gathered(asked(recipe), Sources({"regions": Encoded(encoder)}))
     held_out = CaptionedPhotos(split(sources, "val", 0), model.tokenizer, 20)
     metrics = validate(model.captioner, held_out, model.tokenizer, torch.device("cpu"), beam=1, max_words=20)
     assert metrics["loss"] == pytest.approx(position.best, rel=1e-6)

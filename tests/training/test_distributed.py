@@ -12,16 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from capscore import meteor
 from capscore.errors import UserError
 from detectors import tiny_yolox
-from tellapart.commands.train import parse
 from tellapart.distributed import ProcessGroup
 from tellapart.rewards.preference import Preference
 from tellapart.rewards.registry import REWARDS
-from tellapart.training.build import run
+from training.runs import assert_same_tensors, tensors_of, train
 
 SCRIPT = Path(__file__).with_name("world_of_two.py")
 # 29 photos in batches of 7: shares of 3 and 4, and a last batch of one photo, of which one process has nothing.  At a
@@ -70,15 +68,14 @@ REWARDED = {  # by every reward there is; in the last batch, of one photo, a pro
 
 
 @pytest.fixture(scope="module")
-def rewarded(small_world, uninterrupted, tmp_path_factory):
+def rewarded(recipe, uninterrupted, tmp_path_factory):
     """The arguments of these runs."""
     folder = tmp_path_factory.mktemp("rewarded")
     towers = {"listener": "word_tower", "other": "word_tower", "reader": "text_tower"}
     for seed, (name, tower) in enumerate(towers.items()):
         retriever = (f"--retriever={tower}", *RETRIEVER[1:], "--objective.name=info_nce", f"--seed={seed}")
         two = ("--data.captions_per_photo=2", "--max_steps=2")
-        recipe, out, _ = parse([str(small_world / "recipe.yaml"), f"--out={folder / name}", *retriever, *two])
-        run(recipe, out)
+        train(recipe, folder / name, *retriever, *two)
     Preference({"a": 1.0, "red": 2.0}, -1.0, 0.0, 1.0).save(folder / "liked.json")
     detector = tiny_yolox.write(folder / "tiny.onnx", tiny_yolox.nothing(classes=80))
     names = [name for name in REWARDS if name != "meteor" or meteor.available() is None]
@@ -101,21 +98,18 @@ def rewarded(small_world, uninterrupted, tmp_path_factory):
     return {name: (*given, *arguments) for name, arguments in REWARDED.items()}
 
 
-def two_processes(*arguments):
-    """Start Python twice, as torchrun does: exit code, stdout and stderr of each."""
+def free_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    shared = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
-    command = [sys.executable, *map(str, arguments)]
+        return str(free.getsockname()[1])
+
+
+def two_processes(*arguments):
+    """Start Python twice, as torchrun does: exit code, stdout and stderr of each."""
+    shared = os.environ | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
+    command, pipes = [sys.executable, *map(str, arguments)], {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     started = [
-        subprocess.Popen(
-            command,
-            env=shared | {"RANK": rank, "LOCAL_RANK": rank},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        subprocess.Popen(command, env=shared | {"RANK": rank, "LOCAL_RANK": rank}, text=True, **pipes)
         for rank in ("0", "1")
     ]
     said = [process.communicate(timeout=300) for process in started]
@@ -123,25 +117,23 @@ def two_processes(*arguments):
 
 
 @pytest.fixture(scope="module")
-def two(small_world, rewarded, tmp_path_factory):
+def two(recipe, rewarded, tmp_path_factory):
     """What two processes made of all these runs: their folder, and how they ended for each process."""
     folder = tmp_path_factory.mktemp("two")
 
-    def one(name, *arguments, fault=None, out=None):
-        given = [str(small_world / "recipe.yaml"), f"--out={folder / (out or name)}", *COMMON, *arguments]
-        return {"name": name, "arguments": given, "fault": fault}
+    def begun(name, *arguments, fault=None, out=None):
+        return name, [str(recipe), f"--out={folder / (out or name)}", *COMMON, *arguments], fault
 
-    runs = [
-        one(name, *arguments, f"--data.features={folder / 'features'}") for name, arguments in (RUNS | rewarded).items()
-    ]
+    features = f"--data.features={folder / 'features'}"
+    runs = [begun(name, *arguments, features) for name, arguments in (RUNS | rewarded).items()]
     runs += [
-        one("left", *RUNS["cross_entropy"], fault="interrupted"),
-        one("whole"),
-        one("interrupted", fault="interrupted"),
-        one("resumed", "--resume", out="interrupted"),
-        one("taken", out="whole"),
-        one("nan", fault="nan"),
-        one("different", fault="fewer photos"),
+        begun("left", *RUNS["cross_entropy"], fault="interrupted"),
+        begun("whole"),
+        begun("interrupted", fault="interrupted"),
+        begun("resumed", "--resume", out="interrupted"),
+        begun("taken", out="whole"),
+        begun("nan", fault="nan"),
+        begun("different", fault="fewer photos"),
     ]
     (folder / "runs.json").write_text(json.dumps(runs))
     for code, _, err in two_processes(SCRIPT, folder):
@@ -154,10 +146,7 @@ def two(small_world, rewarded, tmp_path_factory):
 
 
 def assert_same_run(run, other, logged):
-    for name in ("last.safetensors", "best.safetensors"):
-        tensors, others = load_file(run / name), load_file(other / name)
-        assert tensors.keys() == others.keys()
-        assert [key for key in tensors if not tensors[key].equal(others[key])] == []
+    assert_same_tensors(run, other)
     assert logged(run) == logged(other)
     assert sorted(file.name for file in run.iterdir()) == sorted(file.name for file in other.iterdir())
 
@@ -168,22 +157,19 @@ def assert_same_run(run, other, logged):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*RUNS, *REWARDED])
 def test_two_processes_end_with_the_weights_of_one_that_has_the_joined_batches(
-    two, small_world, rewarded, tmp_path, logged, name
+    two, recipe, rewarded, tmp_path, logged, name
 ):
-    arguments = (RUNS | rewarded)[name]
-    recipe, out, _ = parse([str(small_world / "recipe.yaml"), f"--out={tmp_path / 'one'}", *COMMON, *arguments])
-    position = run(recipe, out).position
-    folder, ended = two
+    out, (folder, ended) = tmp_path / "one", two
+    position = train(recipe, out, *COMMON, *(RUNS | rewarded)[name]).position
     for other in ended(name):
         assert (other["step"], other["best_step"]) == (position.step, position.best_step)
-    expected = load_file(out / "last.safetensors")
-    found = load_file(folder / name / "last.safetensors")
-    assert expected.keys() | {"random/1/cpu"} == found.keys()
+    expected, joined = tensors_of(out), tensors_of(folder / name)
+    assert expected.keys() | {"random/1/cpu"} == joined.keys()
     for key, tensor in expected.items():
         if key.startswith("model/"):
-            assert (found[key] - tensor).abs().max() < 1e-5, key
+            assert (joined[key] - tensor).abs().max() < 1e-5, key
         if key.endswith("exp_avg"):  # the mean gradient, in which AdamW has hidden nothing
-            assert (found[key] - tensor).abs().max() < 2e-5 * tensor.abs().max() + 1e-9, key
+            assert (joined[key] - tensor).abs().max() < 2e-5 * tensor.abs().max() + 1e-9, key
     lines, others = logged(out), logged(folder / name)
     assert [other.keys() for other in others] == [line.keys() for line in lines]
     for line, other in zip(lines, others, strict=True):
@@ -201,18 +187,11 @@ def test_features_are_computed_by_one_process_alone(two, small_world):
     assert set(ids) < {json.loads(row)["id"] for row in others}
 
 
-def test_each_process_has_draws_of_its_own(two):
-    first, second = (ended["drawn"] for ended in two[1]("whole"))
-    assert first != second
-
-
 @pytest.mark.slow
-def test_one_process_under_torchrun_is_one_process(
-    tellapart, small_world, uninterrupted, tmp_path, logged, monkeypatch
-):
+def test_one_process_under_torchrun_is_one_process(tellapart, recipe, uninterrupted, tmp_path, logged, monkeypatch):
     for name, value in {"WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0"}.items():
         monkeypatch.setenv(name, value)
-    assert tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run")[0] == 0
+    assert tellapart("train", recipe, "--out", tmp_path / "run")[0] == 0
     assert_same_run(tmp_path / "run", uninterrupted, logged)
 
 
@@ -222,20 +201,19 @@ def test_one_process_under_torchrun_is_one_process(
 def test_a_signal_to_one_process_stops_both_and_both_go_on_as_if_nothing_had_been(two, logged):
     folder, ended = two
     assert ended("interrupted") == [{"error": "interrupted"}] * 2
-    resumed, whole = ended("resumed"), ended("whole")
-    assert [one["drawn"] for one in resumed] == [one["drawn"] for one in whole]
+    resumed, whole = ([process["drawn"] for process in ended(name)] for name in ("resumed", "whole"))
+    assert resumed == whole
+    assert whole[0] != whole[1]  # each process has draws of its own
     assert_same_run(folder / "interrupted", folder / "whole", logged)
 
 
-def test_one_process_goes_on_with_what_two_began(two, small_world):
+def test_one_process_goes_on_with_what_two_began(two, recipe):
     folder, ended = two
     assert ended("left") == [{"error": "interrupted"}] * 2
-    arguments = [f"--out={folder / 'left'}", *COMMON, *RUNS["cross_entropy"]]
-    recipe, out, _ = parse([str(small_world / "recipe.yaml"), *arguments])
-    assert run(recipe, out, resume=True).position.step == 7
-    found, expected = (load_file(folder / name / "best.safetensors") for name in ("left", "cross_entropy"))
+    assert train(recipe, folder / "left", *COMMON, *RUNS["cross_entropy"], resume=True).position.step == 7
+    left, expected = (tensors_of(folder / name, "best") for name in ("left", "cross_entropy"))
     for key, tensor in expected.items():
-        assert (found[key] - tensor).abs().max() < 1e-5, key
+        assert (left[key] - tensor).abs().max() < 1e-5, key
 
 
 def test_a_loss_that_is_no_number_stops_both_with_the_photos_of_the_one_that_had_it(two, small_world):
@@ -253,23 +231,22 @@ def test_a_loss_that_is_no_number_stops_both_with_the_photos_of_the_one_that_had
     assert said.endswith(f"the photos {photos[order[28]]}.")
 
 
-def test_what_only_the_first_process_can_see_stops_both(two):
-    first, second = two[1]("taken")
-    assert first == second
-    assert "holds a run already" in first["error"]
-
-
-def test_processes_that_do_not_learn_from_the_same_photos_do_not_learn_together(two):
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("taken", "holds a run already"), ("different", "of process 1 are not those of process 0")],
+)
+def test_what_one_process_sees_stops_both(two, name, problem):
+    """What only the first can see; and photos that are not the same for all."""
     folder, ended = two
-    first, second = ended("different")
+    first, second = ended(name)
     assert first == second
-    assert "of process 1 are not those of process 0" in first["error"]
+    assert problem in first["error"]
     assert not (folder / "different" / "last.safetensors").exists()
 
 
 @pytest.mark.slow
-def test_a_mistake_in_a_recipe_is_told_once(small_world, tmp_path):
-    arguments = ("train", small_world / "recipe.yaml", "--out", tmp_path / "run", "--optim.lr=-1")
+def test_a_mistake_in_a_recipe_is_told_once(recipe, tmp_path):
+    arguments = ("train", recipe, "--out", tmp_path / "run", "--optim.lr=-1")
     first, second = two_processes("-m", "tellapart", *arguments)
     assert (first[0], first[1]) == (2, "")
     assert first[2].count("tellapart train: optim.lr must be at least 0, not -1.0.") == 1
@@ -282,10 +259,7 @@ def test_a_mistake_in_a_recipe_is_told_once(small_world, tmp_path):
 
 def test_an_error_leaves_no_group_behind(monkeypatch):
     """Its threads would abort the process now and then as it exits, in place of the exit code."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    alone = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0"}
+    alone = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port(), "WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0"}
     for name, value in alone.items():
         monkeypatch.setenv(name, value)
 
@@ -299,10 +273,10 @@ def test_an_error_leaves_no_group_behind(monkeypatch):
     assert not torch.distributed.is_initialized()
 
 
-def test_a_variable_that_is_not_torchruns_is_named(tellapart, small_world, tmp_path, monkeypatch):
+def test_a_variable_that_is_not_torchruns_is_named(tellapart, recipe, tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.delenv("RANK", raising=False)
-    code, _, err = tellapart("train", small_world / "recipe.yaml", "--out", tmp_path / "run")
+    code, _, err = tellapart("train", recipe, "--out", tmp_path / "run")
     assert (code, err.count("\n")) == (2, 1)
     assert "torchrun --nproc-per-node 2" in err
 
@@ -342,10 +316,10 @@ def steps_done(run):
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_after_one_of_its_processes_was_killed(two, small_world, tmp_path, logged, torchrun):
+def test_a_run_goes_on_after_one_of_its_processes_was_killed(two, recipe, tmp_path, logged, torchrun):
     for attempt in range(5):  # a busy machine may let it end before we have seen that it began
         out = tmp_path / f"run{attempt}"
-        launcher = torchrun("train", small_world / "recipe.yaml", "--out", out, *COMMON, "--save_minutes=0", "--resume")
+        launcher = torchrun("train", recipe, "--out", out, *COMMON, "--save_minutes=0", "--resume")
         deadline = time.monotonic() + 240
         while not steps_done(out):
             assert launcher.poll() is None, launcher.communicate()

@@ -11,9 +11,8 @@ import pytest
 from support.toy import moving
 from tellapart import score
 from tellapart.captioning.captioner import load
-from tellapart.commands.train import parse
 from tellapart.data import examples
-from tellapart.training.build import run
+from training.runs import train
 
 ENCODERS = {  # stream: how clips are stored, and the network's settings
     "words": (  # the whole time, not sharply; between its frames, a period apart, nothing moves
@@ -45,31 +44,15 @@ def test_a_scene_is_rendered_as_it_is_described():
     assert moving.facts_in(scene.caption()) == ("square", "right", "blue")
     assert moving.facts_in(moving.Scene("circle", "falls", "red").caption(1)) == ("circle", "falls", "red")
     assert [moving.facts_in(scene.caption(number))[1:] for number in (2, 3)] == [(None, "blue"), ("right", None)]
-
-
-def test_shapes_differ_in_form_and_not_in_area():
+    # shapes differ in form and not in area
     areas = [(moving.render(moving.Scene(shape, "left", "red"), 0)[0][..., 1] < 120).sum() for shape in moving.SHAPES]
     assert max(areas) < 1.03 * min(areas)
 
 
-def trained(recipe, out, folder, *options):
-    recipe, out, _ = parse(
-        [
-            recipe,
-            f"--out={out}",
-            f"--data={folder / 'clips.json'}",
-            f"--data.features={folder / 'features'}",
-            "--data.min_count=1",
-            "--batch_size=24",
-            "--dtype=fp32",
-            "--threads=1",
-            "--validation.metric=last",
-            *options,
-        ]
-    )
-    recipe.validation.every = recipe.epochs
-    run(recipe, out)
-    return out
+def trained(recipe, folder, name, *options, data="clips.json"):
+    files = (f"--data={folder / data}", f"--data.features={folder / 'features'}", "--data.min_count=1")
+    settings = ("--batch_size=24", "--dtype=fp32", "--threads=1", "--validation={every: 30, metric: last}")
+    return train(recipe, folder / name, *files, *settings, *options).folder
 
 
 @pytest.fixture(scope="module")
@@ -77,15 +60,9 @@ def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("moving")
     moving.make(folder, {"train": 10, "val": 1, "test": 3})
     for stream, (encoder, model) in ENCODERS.items():
-        trained(
-            "glrg/long_range",
-            folder / f"of_{stream}",
-            folder,
-            f"--encoder={encoder}",
-            f"--model={model}",
-            "--optim={lr: 4e-3, schedule: cosine, clip_norm: 1}",
-            "--epochs=30",
-        )
+        network = (f"--encoder={encoder}", f"--model={model}")
+        optim = "--optim={lr: 4e-3, schedule: cosine, clip_norm: 1}"
+        trained("glrg/long_range", folder, f"of_{stream}", *network, optim, "--epochs=30")
     return folder
 
 
@@ -94,22 +71,7 @@ def captioner(folder, name, *options, streams=tuple(ENCODERS), data="clips.json"
     inputs = ", ".join(f"{stream}: {{name: {folder / f'of_{stream}'}}}" for stream in streams)
     base = folder / f"{name}.yaml"
     base.write_text(f"captioner: gl_rg\nmodel: {{width: 64, every_step: true, dropout: 0}}\ninputs: {{{inputs}}}\n")
-    recipe, out, _ = parse(
-        [
-            str(base),
-            f"--out={folder / name}",
-            f"--data={folder / data}",
-            f"--data.features={folder / 'features'}",
-            "--data.min_count=1",
-            "--batch_size=24",
-            "--dtype=fp32",
-            "--threads=1",
-            "--validation={every: 12, metric: last}",
-            *options,
-        ]
-    )
-    run(recipe, out)
-    return load(out)
+    return load(trained(base, folder, name, *options, data=data))
 
 
 SEEDING = ("--optim={lr: 5e-3, clip_norm: 1, schedule: cosine}", "--epochs=12")
@@ -134,9 +96,9 @@ def known_encoders(world, monkeypatch):
 
 @pytest.mark.slow
 def test_together_they_beat_each_alone_and_shuffled_frames_hide_time(world, known_encoders, tmp_path):
-    clips, shuffled, seed = [], [], 24 * 11
-    for scene in [scene for scene in moving.SCENES for _ in range(3)]:  # the test split
-        seed += 1
+    clips, shuffled = [], []
+    scenes = [scene for scene in moving.SCENES for _ in range(3)]  # the test split
+    for seed, scene in enumerate(scenes, 24 * 11 + 1):
         clips.append((world / f"{seed}.mkv", scene))
         frames = moving.render(scene, seed)
         random.Random(seed).shuffle(frames)
@@ -144,17 +106,14 @@ def test_together_they_beat_each_alone_and_shuffled_frames_hide_time(world, know
         shuffled.append((tmp_path / f"{seed}.mkv", scene))
     every = captioner(world, "all", "--data.captions_per_photo=2", *SEEDING)
     found, cider = shares(every, clips)
-    print(found, cider)
     assert min(found.values()) > 0.9
     for stream, own in zip(ENCODERS, ("order", "motion", "object"), strict=True):
         alone, less = shares(captioner(world, stream, "--data.captions_per_photo=2", *SEEDING, streams=[stream]), clips)
-        print(stream, alone, less)
         assert cider > 1.5 * less
         assert alone.pop(own) > 0.9
         # What it does not see is guessed: one of three shapes, four ways, two colours; 3 sd of 72 guesses.
         assert all(share < {"object": 0.5, "motion": 0.41, "order": 0.68}[fact] for fact, share in alone.items())
     mixed, _ = shares(every, shuffled)
-    print(mixed)
     assert mixed["object"] > 0.85
     # Places without their order still show along which line something moves, so that one of two ways is guessed; three
     # standard deviations of 72 guesses.
@@ -188,5 +147,4 @@ def test_boosting_is_above_cross_entropy_in_cider_by_each_baseline(world, known_
             "--optim={lr: 1e-3, clip_norm: 1}",
             "--epochs=8",
         )
-    print(seeded, boosted)
     assert min(boosted.values()) > 1.1 * seeded

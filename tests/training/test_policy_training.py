@@ -1,6 +1,5 @@
 """Policy gradients as recipes: every reward trains, runs go on where they stopped, and bad requests are answered."""
 
-import json
 import math
 import re
 import shlex
@@ -9,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from capscore import meteor
 from capscore.errors import UserError
 from detectors import tiny_yolox
-from tellapart.commands.train import parse
 from tellapart.data import examples
+from tellapart.data.batches import CaptionedPhotos
+from tellapart.data.store import Stores
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.neighbours import groups, mining
 from tellapart.neighbours.groups import Groups, Photo, Rule
@@ -25,38 +24,11 @@ from tellapart.rewards.context import RewardContext
 from tellapart.rewards.preference import Preference
 from tellapart.rewards.registry import REWARDS
 from tellapart.rewards.words import WordView
-from tellapart.training.build import run
-
-RETRIEVER = ("--model={size: 32, word_size: 16, channels: 16}", "--objective.name=info_nce", "--validation.metric=R@1")
-
-
-@pytest.fixture(scope="module")
-def listener(small_world):
-    recipe, out, _ = parse(
-        [str(small_world / "recipe.yaml"), f"--out={small_world / 'listener'}", "--retriever=word_tower", *RETRIEVER]
-    )
-    run(recipe, out)
-    return out
-
-
-@pytest.fixture(scope="module")
-def reader(small_world):
-    two = ("--data.captions_per_photo=2",)
-    recipe, out, _ = parse(
-        [
-            str(small_world / "recipe.yaml"),
-            f"--out={small_world / 'reader'}",
-            "--retriever=text_tower",
-            *RETRIEVER,
-            *two,
-        ]
-    )
-    run(recipe, out)
-    return out
+from training.runs import assert_same_tensors, log_of, tensors_of
 
 
 @pytest.fixture
-def begin(begin, uninterrupted, listener, reader, tmp_path):
+def begin(begin, uninterrupted, retrievers, tmp_path):
     """A policy gradient from the small world's captioner, in this process."""
 
     def start(*arguments, terms="{cider_d: 1.0}", out=tmp_path / "run", resume=False):
@@ -64,8 +36,8 @@ def begin(begin, uninterrupted, listener, reader, tmp_path):
             f"--init_from={uninterrupted}",
             "--objective.name=policy_gradient",
             f"--objective.rewards.weights={terms}",
-            f"--objective.rewards.image_retriever={listener}",
-            f"--objective.rewards.text_retriever={reader}",
+            f"--objective.rewards.image_retriever={retrievers[0]}",
+            f"--objective.rewards.text_retriever={retrievers[1]}",
             "--objective.policy.samples=3",
             "--validation.metric=last",
             "--max_steps=2",
@@ -75,41 +47,21 @@ def begin(begin, uninterrupted, listener, reader, tmp_path):
     return start
 
 
-@pytest.fixture
-def refused(tellapart, small_world, uninterrupted, tmp_path):
-    """What a wrong request is answered with: exit code 2 and one line."""
-
-    def ask(*arguments):
-        given = ("--init_from", uninterrupted, "--objective.name", "policy_gradient", "--out", tmp_path / "run")
-        code, printed, err = tellapart("train", small_world / "recipe.yaml", *given, *arguments)
-        assert (code, printed) == (2, "")
-        assert err.splitlines()[-1].startswith("tellapart train: ")
-        return err.splitlines()[-1]
-
-    return ask
-
-
-def log_of(out):
-    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-
-
 # --- rewards ---
+
+
+def context_of(config, sources, **more):
+    words = WordTokenizer.build(["a ball"], 1)
+    data, view = CaptionedPhotos([(Stores(), part) for _, part in sources], words, 20), WordView(words, words)
+    return RewardContext(config, sources, data, view, features=Path(), device=torch.device("cpu"), **more)
 
 
 def test_factors_are_of_the_photos_of_a_data_set():
     """Photos stand one data set after the other, and a set that is not named counts as it is."""
-    sources = [
-        (None, [examples.Example(1, "1.jpg"), examples.Example(2, "2.jpg")]),
-        (None, [examples.Example(1, "3.jpg")]),
-        (None, []),
-    ]
+    first, second = [examples.Example(1, "1.jpg"), examples.Example(2, "2.jpg")], [examples.Example(1, "3.jpg")]
     config = RewardsConfig(weights={"cider_d": 1.0}, dataset_weights={"cider_d": {"second": 3.0}})
-    words, device = WordTokenizer(["dog"]), torch.device("cpu")
-    words = WordView(words, words)
-    material = RewardContext(
-        config, sources, None, words, features=Path(), device=device, names=("first", "second", "third")
-    )
-    assert material.factors("cider_d").tolist() == [1, 1, 3]
+    context = context_of(config, [(None, first), (None, second), (None, [])], names=("first", "second", "third"))
+    assert context.factors("cider_d").tolist() == [1, 1, 3]
 
 
 def test_a_reward_that_counts_for_nothing_with_a_data_set_teaches_nothing(begin, tmp_path):
@@ -117,7 +69,7 @@ def test_a_reward_that_counts_for_nothing_with_a_data_set_teaches_nothing(begin,
     factors = "--objective.rewards.dataset_weights={faithful: {toy_world: 0.0}}"
     begin(factors, terms="{cider_d: 1.0, faithful: 1.0}", out=tmp_path / "nothing")
     begin(terms="{cider_d: 1.0, faithful: 1.0}", out=tmp_path / "both")
-    alone, nothing, both = (load_file(tmp_path / run / "best.safetensors") for run in ("alone", "nothing", "both"))
+    alone, nothing, both = (tensors_of(tmp_path / run, "best") for run in ("alone", "nothing", "both"))
     assert all(alone[name].equal(nothing[name]) for name in alone)
     assert any(not alone[name].equal(both[name]) for name in alone)
 
@@ -125,7 +77,7 @@ def test_a_reward_that_counts_for_nothing_with_a_data_set_teaches_nothing(begin,
 @pytest.mark.parametrize(("unbalanced", "plain"), [("[]", False), ("[cider_d]", True)])
 def test_a_term_that_is_not_balanced_keeps_its_plain_weight(begin, tmp_path, unbalanced, plain):
     begin("--objective.rewards.balance=true", f"--objective.rewards.unbalanced={unbalanced}", terms="{cider_d: 2.0}")
-    for line in (line for line in log_of(tmp_path / "run") if "loss" in line):
+    for line in log_of(tmp_path / "run", "loss"):
         assert (line["reward"] == pytest.approx(2 * line["reward/cider_d"], rel=1e-4)) == plain
 
 
@@ -137,9 +89,8 @@ def test_every_reward_trains(begin, tmp_path, name):
     detector = tiny_yolox.write(tmp_path / "tiny.onnx", tiny_yolox.nothing(classes=80))
     liked = tmp_path / "preferences.json"
     Preference({"a": 1.0}, -1.0, 0.0, 1.0).save(liked)
-    position = begin(f"--detector={detector}", f"--objective.rewards.preferences={liked}", terms=f"{{{name}: 1.0}}")
-    assert position.finished == "all epochs done"
-    steps = [line for line in log_of(tmp_path / "run") if "loss" in line]
+    begin(f"--detector={detector}", f"--objective.rewards.preferences={liked}", terms=f"{{{name}: 1.0}}")
+    steps = log_of(tmp_path / "run", "loss")
     assert len(steps) == 2
     for line in steps:
         assert math.isfinite(line[f"reward/{name}"])
@@ -147,30 +98,21 @@ def test_every_reward_trains(begin, tmp_path, name):
         assert line["words"] >= 12
 
 
-def test_rewards_are_added_by_weight_and_logged_apart(begin, tmp_path):
-    begin(terms="{cider_d: 2.0, geg_avg: 10.0, repetition: 0.5}")
-    for line in [line for line in log_of(tmp_path / "run") if "loss" in line]:
-        weighted = 2 * line["reward/cider_d"] + 10 * line["reward/geg_avg"] + 0.5 * line["reward/repetition"]
-        assert line["reward"] == pytest.approx(weighted, abs=1e-4)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
-        ["--objective.rewards.look_alikes=caption"],
-        ["--objective.rewards.curriculum=true"],
-        ["--objective.rewards.weight_by_closeness=true"],
-        ["--objective.rewards.ld={qualify: contrast}"],
-        ["--objective.rewards.ld={ngram_quantile: 0.5, word_quantile: 0.3}"],
-        ["--objective.rewards.balance=true"],
-        ["--objective.policy.references=2", "--objective.policy.kl=0.1"],
-        ["--objective.policy.baseline=references"],
-        ["--objective.policy.sampler=beam", "--objective.policy.baseline=greedy"],
+        ["rewards.look_alikes=caption", "rewards.curriculum=true"],
+        ["rewards.ld={qualify: contrast}", "rewards.weight_by_closeness=true"],
+        ["rewards.ld={ngram_quantile: 0.5, word_quantile: 0.3}", "rewards.balance=true"],
+        ["policy.references=2", "policy.kl=0.1"],
+        ["policy.baseline=references"],
+        ["policy.sampler=beam", "policy.baseline=greedy"],
     ],
 )
 def test_switches(begin, more):
-    assert begin(*more, terms="{ld: 1.0, gd: 1.0, geg_min: 1.0}").finished == "all epochs done"
+    options = [f"--objective.{option}" for option in more]
+    assert begin(*options, terms="{ld: 1.0, gd: 1.0, geg_min: 1.0}").finished == "all epochs done"
 
 
 # --- runs ---
@@ -190,28 +132,21 @@ def test_a_run_in_pieces_is_the_whole_run(begin, tmp_path, stopped_after):
     pieces = begin(*arguments, terms=terms, out=tmp_path / "pieces", resume=True)
     pieces.seconds = whole.seconds
     assert pieces == whole
-    expected, found = (load_file(tmp_path / folder / "last.safetensors") for folder in ("whole", "pieces"))
     kept = {"so_far", "reward/cider_d", "reward/geg_avg", "reward/different/memory"}
-    assert {f"objective/{name}" for name in kept} <= expected.keys()
-    assert "mean/steps" in expected
-    assert [key for key in expected if not expected[key].equal(found[key])] == []
+    assert {"mean/steps", *(f"objective/{name}" for name in kept)} <= tensors_of(tmp_path / "whole").keys()
+    assert_same_tensors(tmp_path / "whole", tmp_path / "pieces", ["last"])
 
 
-def test_a_run_without_the_default_reward_goes_on(begin, tmp_path):
-    begin(terms="{repetition: 1.0}")
-    assert begin(terms="{repetition: 1.0}", resume=True).finished == "all epochs done"
-    with pytest.raises(UserError, match="was started with another recipe: objective"):
-        begin(terms="{faithful: 1.0}", resume=True)
-
-
-def test_the_first_validation_comes_before_the_first_step(begin, uninterrupted, tmp_path):
-    position = begin(f"--validation.judges=[{uninterrupted.parent / 'listener'}]")
+def test_a_run_without_the_default_reward_goes_on_and_knows_its_first_validation(begin, retrievers, tmp_path):
+    judge = f"--validation.judges=[{retrievers[0]}]"
+    position = begin(judge, terms="{repetition: 1.0}")
     first = log_of(tmp_path / "run")[0]
     assert first["step"] == 0
     assert 0 <= first["val/R@1[listener]"] <= 1
-    assert position.first == {
-        name.removeprefix("val/"): value for name, value in first.items() if name.startswith("val/")
-    }
+    assert position.first == {name[4:]: value for name, value in first.items() if name.startswith("val/")}
+    assert begin(judge, terms="{repetition: 1.0}", resume=True).finished == "all epochs done"
+    with pytest.raises(UserError, match="was started with another recipe: objective"):
+        begin(judge, terms="{faithful: 1.0}", resume=True)
 
 
 LONGER = ("--epochs=100", "--optim.lr=5e-3", "--optim.accumulate=1", "--optim.warmup=0")
@@ -220,7 +155,7 @@ LONGER = ("--epochs=100", "--optim.lr=5e-3", "--optim.accumulate=1", "--optim.wa
 @pytest.mark.slow
 def test_a_policy_that_learns_gets_more_reward(begin, tmp_path):
     begin(*LONGER, "--max_steps=80", "--validation.every=1000", terms="{faithful: 1.0}")
-    rewards = [line["reward"] for line in log_of(tmp_path / "run") if "reward" in line]
+    rewards = [line["reward"] for line in log_of(tmp_path / "run", "reward")]
     assert sum(rewards[-10:]) > 1.5 * sum(rewards[:10])
 
 
@@ -234,14 +169,20 @@ def test_weights_that_are_not_numbers_stop_a_run_and_keep_the_last_good_ones(beg
     monkeypatch.setattr(agreement.Consensus, "__call__", broken)
     with pytest.raises(UserError, match="reward 'cider_d' is not a finite number for the photos at"):
         begin("--max_steps=9", "--optim.accumulate=1")
-    kept = load_file(tmp_path / "run" / "last.safetensors")
-    assert all(tensor.isfinite().all() for tensor in kept.values() if tensor.is_floating_point())
+    assert all(
+        tensor.isfinite().all() for tensor in tensors_of(tmp_path / "run").values() if tensor.dtype.is_floating_point
+    )
 
 
 def test_training_says_how_good_an_approximate_search_for_look_alikes_is(begin, tmp_path, monkeypatch, capsys):
-    arguments = ("--objective.rewards.look_alikes=caption", f"--data.features={tmp_path / 'features'}")
-    begin(*arguments, terms="{geg_avg: 1.0}")
+    """And rewards are added by weight and logged apart."""
+    terms, features = "{geg_avg: 10.0, repetition: 0.5, cider_d: 2.0}", f"--data.features={tmp_path / 'features'}"
+    arguments = ("--objective.rewards.look_alikes=caption", features)
+    begin(*arguments, terms=terms)
     assert "recall" not in capsys.readouterr().err
+    for line in log_of(tmp_path / "run", "loss"):
+        weighted = 2 * line["reward/cider_d"] + 10 * line["reward/geg_avg"] + 0.5 * line["reward/repetition"]
+        assert line["reward"] == pytest.approx(weighted, abs=1e-4)
     monkeypatch.setattr(mining, "LARGE", 20)
     exact = mining.build_index  # on so few photos
     monkeypatch.setattr(mining, "build_index", lambda *given, **more: replace(exact(*given, **more), recall=0.875))
@@ -260,87 +201,51 @@ def test_a_collapse_is_seen_and_can_stop_a_run(begin, tmp_path):
     assert position.step < 200
 
 
+def test_dropout_off_is_as_no_dropout(begin, tmp_path):
+    """A policy gradient samples and learns without dropout unless it is asked for."""
+    begin("--model.dropout=0.5", out=tmp_path / "some")
+    begin("--model.dropout=0", out=tmp_path / "none")
+    torch.testing.assert_close(*(tensors_of(tmp_path / name, "best") for name in ("some", "none")))
+
+
 # --- look-alikes that were found before ---
 
 
-class Photos(list):
-    """Examples, as the data of a run has them."""
-
-    @property
-    def examples(self):
-        return list(self)
+def photos_of(small_world, split):
+    dataset = examples.read(small_world / "toy" / "captions.json").split(split)
+    return dataset, [Photo(str(e.file), str(i), e.id, e.split) for i, e in enumerate(dataset)]
 
 
-def look_alikes(small_world, split, file, k=2):
-    dataset = examples.read(small_world / "toy" / "captions.json")
-    photos = [Photo(str(e.file), str(i), e.id, e.split) for i, e in enumerate(dataset.examples) if e.split == split]
-    found = Groups.empty(Rule(k=k), photos)
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_look_alikes_from_a_file_are_those_of_this_split(begin, small_world, tmp_path, split):
+    _, photos = photos_of(small_world, split)
+    found, file = Groups.empty(Rule(k=2), photos), tmp_path / "groups.json"
     for position in range(len(photos)):
         found.indices[position] = [(position + 1) % len(photos), (position + 2) % len(photos)]
         found.scores[position] = [0.9, 0.8]
     groups.save(found, file)
-    return file
-
-
-def test_look_alikes_from_a_file(begin, small_world, tmp_path):
-    file = look_alikes(small_world, "train", tmp_path / "groups.json")
-    position = begin(f"--objective.rewards.look_alikes={file}", terms="{geg_avg: 1.0}")
-    assert position.finished == "all epochs done"
+    arguments = (f"--objective.rewards.look_alikes={file}",)
+    if split == "train":
+        assert begin(*arguments, terms="{geg_avg: 1.0}").finished == "all epochs done"
+    else:
+        with pytest.raises(UserError, match=rf"{re.escape(str(file))}.*another split"):
+            begin(*arguments, terms="{geg_avg: 1.0}")
 
 
 @pytest.mark.parametrize(("metric", "sign"), [("cosine", 1), ("euclidean", -1)])
 def test_how_close_look_alikes_are(small_world, tmp_path, metric, sign):
     """The nearer, the larger, whatever the file is by; a photo that has none is the farthest."""
-    dataset = examples.read(small_world / "toy" / "captions.json")
-    own = dataset.split("train")[:3]
-    found = Groups.empty(
-        Rule(k=1, metric=metric), [Photo(str(e.file), str(i), e.id, e.split) for i, e in enumerate(own)]
-    )
+    dataset, photos = photos_of(small_world, "train")
+    found = Groups.empty(Rule(k=1, metric=metric), photos[:3])
     found.indices[:2, 0], found.scores[:2, 0] = [1, 0], [0.4, 0.9]
     groups.save(found, tmp_path / "groups.json")
-    material = RewardContext(
-        RewardsConfig(look_alikes=str(tmp_path / "groups.json")),
-        [(None, own)],
-        Photos(own),
-        WordView.of(WordTokenizer.build(["a ball"], 1), []),
-        features=tmp_path,
-        device=torch.device("cpu"),
-    )
-    assert material.closeness.tolist() == pytest.approx([sign * 0.4, sign * 0.9, -math.inf])
+    context = context_of(RewardsConfig(look_alikes=str(tmp_path / "groups.json")), [(None, dataset[:3])])
+    assert context.closeness.tolist() == pytest.approx([sign * 0.4, sign * 0.9, -math.inf])
 
 
-def test_look_alikes_of_another_split_are_refused(refused, small_world, listener, tmp_path):
-    file = look_alikes(small_world, "test", tmp_path / "groups.json")
-    terms = ("--objective.rewards.weights", "{geg_avg: 1.0}", "--objective.rewards.image_retriever", listener)
-    said = refused(*terms, "--objective.rewards.look_alikes", file)
-    assert str(file) in said
-    assert "another split" in said
-
-
-# --- what is refused ---
-
-
-def test_a_listener_that_only_reads_is_refused(refused, reader):
-    terms = ("--objective.rewards.weights", "{geg_avg: 1.0}")
-    assert "knows photos by their references only" in refused(*terms, "--objective.rewards.image_retriever", reader)
-
-
-def test_a_reader_that_looks_at_photos_is_refused(refused, listener):
-    terms = ("--objective.rewards.weights", "{text_rank: 1.0}")
-    assert "it must compare them with references" in refused(*terms, "--objective.rewards.text_retriever", listener)
-
-
-def test_dropout_off_is_as_no_dropout(begin, tmp_path):
-    """A policy gradient samples and learns without dropout unless it is asked for."""
-    begin("--model.dropout=0.5", out=tmp_path / "some")
-    begin("--model.dropout=0", out=tmp_path / "none")
-    some, none = (load_file(tmp_path / name / "last.safetensors") for name in ("some", "none"))
-    for name, tensor in some.items():
-        if name.startswith("model/"):
-            torch.testing.assert_close(tensor, none[name])
-
-
-def test_the_reward_of_the_readme_trains(small_world, uninterrupted, listener, tmp_path, monkeypatch, tellapart):
+def test_the_reward_of_the_readme_trains(
+    small_world, recipe, uninterrupted, retrievers, tmp_path, monkeypatch, tellapart
+):
     """As it stands there, but for the photos and models, which are small ones."""
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     (code,) = [block for block in re.findall(r"```python\n(.*?)```", readme, re.S) if "RewardEntry" in block]
@@ -348,14 +253,13 @@ def test_the_reward_of_the_readme_trains(small_world, uninterrupted, listener, t
     (tmp_path / "brief.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(registry, "REWARDS", dict(REWARDS))
-    given = {"tiny/photos_geg": small_world / "recipe.yaml", "runs/mine": uninterrupted, "runs/brief": "run"}
+    given = {"tiny/photos_geg": recipe, "runs/mine": uninterrupted, "runs/brief": "run"}
     given["flickr8k.json"] = small_world / "toy" / "captions.json"
     words = [str(given.get(word, word)) for word in shlex.split(command)]
-    words += ["--objective.name=policy_gradient", f"--objective.rewards.image_retriever={listener}"]
+    words += ["--objective.name=policy_gradient", f"--objective.rewards.image_retriever={retrievers[0]}"]
     words += ["--validation.metric=last", "--validation.watch.action=off", "--max_steps=2", "--log_steps=1"]
     code, _, err = tellapart(*words)
     assert code == 0, err
-    logged = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
-    steps = [line for line in logged if "reward/brief" in line]
+    steps = log_of(tmp_path / "run", "reward/brief")
     assert [line["step"] for line in steps] == [1, 2]
     assert all(line["reward/brief"] == pytest.approx(-line["length"] - 1, abs=1) for line in steps)  # the end is a word

@@ -18,9 +18,9 @@ from tellapart.retrievers import RETRIEVERS
 from tellapart.rewards.context import RewardContext
 from tellapart.rewards.registry import REWARDS, needs_of
 from tellapart.rewards.words import WordView
-from tellapart.training.preparation import _require_buildable, gather, sources_of, split
+from tellapart.training.preparation import _require_buildable, sources_of, split
 from tellapart.training.validation import RETRIEVAL_METRICS
-from training.runs import asked, train
+from training.runs import asked, gathered, train
 
 RUNS = {  # what is begun, before the mistake
     "captioner": "",
@@ -203,7 +203,7 @@ def test_every_network_can_be_tried_without_memory(recipe, name):
 @pytest.fixture(scope="module")
 def photos(recipe):
     """Eight training photos with features, and a vocabulary."""
-    sources, _ = gather(asked(recipe), sources_of(asked(recipe), torch.device("cpu")))
+    sources, _ = gathered(asked(recipe), sources_of(asked(recipe), torch.device("cpu")))
     return split(sources, "train", 8), WordTokenizer(["a", "ball", "red"])
 
 

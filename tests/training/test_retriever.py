@@ -1,7 +1,6 @@
 """Retrievers are trained by recipes, as captioners are: they learn, resume, load, and refuse what makes no sense."""
 
 import json
-import signal
 from itertools import product
 from pathlib import Path
 
@@ -10,9 +9,8 @@ import pytest
 import torch
 import yaml
 from PIL import Image
-from safetensors.torch import load_file
 
-from tellapart.commands.train import parse
+from capscore.errors import UserError
 from tellapart.data.examples import Example, Exclusion
 from tellapart.data.media import photos
 from tellapart.data.pairs import Pairs
@@ -20,8 +18,8 @@ from tellapart.data.store import Stores
 from tellapart.features.sources import Sources
 from tellapart.models import retrievers
 from tellapart.retrievers import RETRIEVERS, readers
-from tellapart.training import build, preparation
 from tellapart.training.validation import validate_retriever as validate
+from training.runs import asked, assert_same_tensors, curve, gathered, log_of, position_of, train
 
 COLOURS = {"red": (220, 30, 30), "green": (30, 180, 40), "blue": (30, 50, 220), "yellow": (240, 220, 40)}
 PATTERNS = {"striped": (8, 64), "checked": (8, 8), "plain": (64, 64), "halved": (64, 32)}  # height and width of a field
@@ -104,10 +102,6 @@ def recipe_of(flags, tmp_path):
     return write
 
 
-def log_of(run):
-    return [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-
-
 # --- training ---------------------------------------------------------------------------------------------------------
 
 
@@ -116,14 +110,9 @@ def test_a_retriever_learns_and_what_it_learned_can_be_loaded(tellapart, recipe_
     code, out, err = tellapart("train", recipe_of(name), "--out", tmp_path / "run")
     assert code == 0, err
     assert "all epochs done after 60 steps" in out
-    lines = log_of(tmp_path / "run")
-    assert {key for line in lines for key in line if key.startswith("val/")} == {
-        "val/R@1",
-        "val/R@5",
-        "val/R@10",
-        "val/recall",
-    }
-    best = max(line["val/R@1"] for line in lines if "val/R@1" in line)
+    reported = {key for line in log_of(tmp_path / "run") for key in line if key.startswith("val/")}
+    assert reported == {"val/R@1", "val/R@5", "val/R@10", "val/recall"}
+    best = max(curve(tmp_path / "run", "val/R@1").values())
     assert best > 0.5  # chance is 1/16
     assert (tmp_path / "run" / "vocabulary.json").exists() == (RETRIEVERS[name].reads == "words")
 
@@ -133,86 +122,45 @@ def test_a_retriever_learns_and_what_it_learned_can_be_loaded(tellapart, recipe_
     captions = loaded.embed_captions([text for record in records for text in record["captions"]])
     if loaded.sees == "photos":
         pixels = np.stack([photos.read(flags / record["file"], 64).pixels for record in records])
-        found = loaded.similarity(captions, loaded.embed_pixels(pixels)).argmax(1)
-        share = (found == torch.arange(16).repeat_interleave(3)).float().mean().item()
+        match = loaded.similarity(captions, loaded.embed_pixels(pixels)).argmax(1)
+        share = (match == torch.arange(16).repeat_interleave(3)).float().mean().item()
         assert share == pytest.approx(best, abs=0.03)  # features that validation used are of half precision
-
-
-@pytest.mark.parametrize("name", MADE)
-def test_a_tiny_run_fits_together(tellapart, recipe_of, tmp_path, name):
-    code, out, err = tellapart("train", recipe_of(name), "--out", tmp_path / "run", "--tiny")
-    assert code == 0, err
-    assert "after 10 steps" in out
-    assert retrievers.load(tmp_path / "run").embed_captions(["a red flag"]).shape == (1, 32)
+    assert train(recipe_of(name), tmp_path / "tiny", "--tiny").position.step == 10
+    assert retrievers.load(tmp_path / "tiny").embed_captions(["a red flag"]).shape == (1, 32)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MADE)
-def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_never_stopped(
-    tellapart, recipe_of, tmp_path, monkeypatch, name
-):
-    recipe = recipe_of(name, epochs=2, validation={"every": 1, "metric": "recall"})
-    assert tellapart("train", recipe, "--out", tmp_path / "whole")[0] == 0
-    step, calls = build.contrastive_step, []
-
-    def stopped(*arguments):
-        calls.append(None)
-        if len(calls) == 8:
-            signal.raise_signal(signal.SIGINT)
-        return step(*arguments)
-
-    monkeypatch.setattr(build, "contrastive_step", stopped)
-    code, _, err = tellapart("train", recipe, "--out", tmp_path / "run")
-    assert code == 130, err
-    assert len(log_of(tmp_path / "run")) < len(log_of(tmp_path / "whole"))
-    assert tellapart("train", recipe, "--out", tmp_path / "run", "--resume")[0] == 0
-    for file in ("last.safetensors", "best.safetensors"):
-        whole, resumed = load_file(tmp_path / "whole" / file), load_file(tmp_path / "run" / file)
-        assert whole.keys() == resumed.keys()
-        assert [key for key in whole if not whole[key].equal(resumed[key])] == []
+def test_a_run_that_was_stopped_and_resumed_is_the_run_that_was_never_stopped(recipe_of, tmp_path, stopped_after, name):
+    recipe = recipe_of(name, epochs=2, validation={"every": 1, "metric": "recall"}, save_minutes=0)
+    train(recipe, tmp_path / "whole")
+    stopped_after(lambda step: step == 8)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, tmp_path / "run")
+    assert position_of(tmp_path / "run")["step"] == 8 < position_of(tmp_path / "whole")["step"]
+    train(recipe, tmp_path / "run", resume=True)
+    assert_same_tensors(tmp_path / "whole", tmp_path / "run")
 
 
-def test_a_text_tower_needs_no_photos(tellapart, recipe_of, flags, tmp_path):
+def test_a_text_tower_needs_no_photos_and_who_looks_at_them_does(recipe_of, flags, tmp_path):
     content = json.loads((flags / "flags.json").read_text())
     for record in content["images"]:
         del record["file"]
     content["images"][0]["captions"] = ["only one caption"]
     (tmp_path / "texts.json").write_text(json.dumps(content))
-    arguments = ["--out", tmp_path / "run", "--data", tmp_path / "texts.json", "--max_steps", 2]
-    code, _, err = tellapart("train", recipe_of("text_tower"), *arguments, "--data.features", tmp_path / "features")
-    assert code == 0, err
+    data = f"--data={tmp_path / 'texts.json'}", f"--data.features={tmp_path / 'features'}"
+    train(recipe_of("text_tower"), tmp_path / "run", *data, "--max_steps=2")
     assert json.loads((tmp_path / "run" / "config.json").read_text())["encoder"] == {}
     assert "only" not in (tmp_path / "run" / "vocabulary.json").read_text()  # a single caption has none to meet
     assert not (tmp_path / "features").exists()
-
-
-def test_who_looks_at_photos_does_need_them(tellapart, recipe_of, tmp_path):
-    (tmp_path / "texts.json").write_text(
-        json.dumps({"images": [{"id": 1, "split": "train", "captions": ["a dog"] * 2}]})
-    )
-    code, _, err = tellapart("train", recipe_of("vse"), "--out", tmp_path / "run", "--data", tmp_path / "texts.json")
-    assert code == 2
-    assert "none of its records can be used" in err
-
-
-# --- what is refused --------------------------------------------------------------------------------------------------
+    with pytest.raises(UserError, match="none of its records can be used"):
+        train(recipe_of("vse"), tmp_path / "other", *data)
 
 
 # --- photos that must not be learned from -----------------------------------------------------------------------------
 
 
 LONG = ("a small dog runs on the wet grass", "the dog is running beside a fence")
-
-
-@pytest.fixture
-def left_out(tmp_path):
-    """Whether a photo is left out for the sake of the records of another data file."""
-
-    def ask(example, *records, dataset="mine"):
-        (tmp_path / "test.json").write_text(json.dumps({"dataset": "theirs", "images": list(records)}))
-        return Exclusion.of_files([str(tmp_path / "test.json")]).has(example, dataset)
-
-    return ask
 
 
 def photo(id=1, file="/photos/dog.jpg", captions=()):
@@ -228,29 +176,30 @@ def photo(id=1, file="/photos/dog.jpg", captions=()):
         (photo("dog", file=""), {"id": "dog"}, True),
         (photo("dog", file=""), {"id": "cat"}, False),
         (photo(3), {"id": 3, "file": "cat.jpg"}, False),  # running numbers of two data sets say nothing
+        (photo(3), {"id": 3, "file": "cat.jpg", "dataset": "theirs"}, True),  # and within one they do
+        (photo(4), {"id": 3, "file": "cat.jpg", "dataset": "theirs"}, False),
         (photo(7, captions=LONG), {"id": 3, "captions": [LONG[1] + ".", LONG[0].upper()]}, True),
+        (photo(7, captions=LONG), {"id": 3, "captions": list(LONG), "file": None}, True),  # without a file, too
+        (photo(7, captions=LONG), {"id": 3, "captions": [], "file": None}, False),
         (photo(7, captions=(*LONG, "wet grass")), {"id": 3, "captions": ["wet grass", "another thing"]}, False),
         (photo(7, captions=LONG), {"id": 3, "captions": ["something else", "nothing else"]}, False),
         (photo(7), {"id": 3, "captions": []}, False),
     ],
 )
-def test_a_photo_is_known_by_its_name_or_by_what_is_said_of_it(left_out, example, record, expected):
-    assert left_out(example, {"file": "other.jpg", "captions": [], **record}) is expected
-
-
-def test_records_without_files_are_known_too_and_numbers_count_within_a_data_set(left_out):
-    assert left_out(photo(7, captions=LONG), {"id": 3, "captions": list(LONG)})
-    assert not left_out(photo(7, captions=LONG), {"id": 3, "captions": []})
-    assert left_out(photo(3), {"id": 3, "file": "cat.jpg"}, dataset="theirs")
-    assert not left_out(photo(4), {"id": 3, "file": "cat.jpg"}, dataset="theirs")
+def test_a_photo_is_known_by_its_name_or_by_what_is_said_of_it(tmp_path, example, record, expected):
+    record = {"file": "other.jpg", "captions": [], **record}
+    dataset = record.pop("dataset", "mine")
+    record = {key: value for key, value in record.items() if value is not None}
+    (tmp_path / "test.json").write_text(json.dumps({"dataset": "theirs", "images": [record]}))
+    assert Exclusion.of_files([str(tmp_path / "test.json")]).has(example, dataset) is expected
 
 
 def test_photos_are_left_out_of_a_run(flags, recipe_of, tmp_path):
     content = json.loads((flags / "flags.json").read_text())
     unwanted = [{"id": f"x{i}", "file": record["file"]} for i, record in enumerate(content["images"][:5])]
     (tmp_path / "test.json").write_text(json.dumps({"dataset": "test", "images": unwanted}))
-    recipe, _, _ = parse([str(recipe_of("text_tower")), "--data.exclude", f"[{tmp_path / 'test.json'}]"])
-    ((_, kept),), problems = preparation.gather(recipe, Sources())
+    recipe = asked(recipe_of("text_tower"), "--data.exclude", f"[{tmp_path / 'test.json'}]")
+    ((_, kept),), problems = gathered(recipe, Sources())
     assert problems == []
     assert sorted(example.id for example in kept) == list(range(5, 64))
 
@@ -289,67 +238,61 @@ def examples(*counts):
     return [photo(i, captions=("caption",) * count) for i, count in enumerate(counts)]
 
 
+def validated(reader, *sets):
+    return validate(reader, Pairs(list(sets), reader), torch.device("cpu"))
+
+
 def test_recalls_are_what_a_loop_over_captions_finds():
     draw = np.random.default_rng(0)
-    sets, said = [], []
+    sets, captions = [], []
     for size in (30, 12):
         counts = draw.integers(1, 4, size)
         images = draw.normal(size=(size, 5)).astype(np.float16)
         sets.append((Stores(regions=Kept(images)), examples(*counts)))
-        said.append(np.repeat(images, counts, 0) + draw.normal(0, 1.0, (counts.sum(), 5)))
-    reader = Given(np.concatenate(said))
-    pairs = Pairs(sets, reader)
+        captions.append(np.repeat(images, counts, 0) + draw.normal(0, 1.0, (counts.sum(), 5)))
     recalls = []
-    for number, (store, photos_) in enumerate(sets):
-        ranks = []
-        images = store.main.vectors.half().float().numpy()
-        captions = iter(torch.nn.functional.normalize(torch.tensor(said[number]).float(), dim=1).numpy())
-        for own, example in enumerate(photos_):
+    for (store, of_set), vectors in zip(sets, captions, strict=True):
+        ranks, images = [], store.main.vectors.half().float().numpy()
+        unit = iter(torch.nn.functional.normalize(torch.tensor(vectors).float(), dim=1).numpy())
+        for match, example in enumerate(of_set):
             for _ in example.captions:
-                cosines = images @ next(captions)
-                ranks.append(sum(cosines[other] >= cosines[own] for other in range(len(images)) if other != own))
+                cosines = images @ next(unit)
+                ranks.append(sum(cosines[i] >= cosines[match] for i in range(len(images)) if i != match))
         recalls.append([np.mean([rank < k for rank in ranks]) for k in (1, 5, 10)])
     expected = np.mean(recalls, axis=0)
-    found = validate(reader, pairs, torch.device("cpu"))
-    assert [found[f"R@{k}"] for k in (1, 5, 10)] == pytest.approx(expected.tolist())
-    assert found["recall"] == pytest.approx(expected.mean())
-    assert 0 < found["R@1"] < found["R@5"] < found["R@10"]
+    result = validated(Given(np.concatenate(captions)), *sets)
+    assert [result[f"R@{k}"] for k in (1, 5, 10)] == pytest.approx(expected.tolist())
+    assert result["recall"] == pytest.approx(expected.mean())
+    assert 0 < result["R@1"] < result["R@5"] < result["R@10"]
 
 
-def test_a_tie_does_not_count_as_found():
-    alike = Given(np.ones((3, 2)))
-    found = validate(
-        alike, Pairs([(Stores(regions=Kept(np.ones((3, 2)))), examples(1, 1, 1))], alike), torch.device("cpu")
-    )
-    assert (found["R@1"], found["R@5"]) == (0.0, 1.0)
-
-
-def test_a_copy_of_the_photo_that_differs_by_rounding_ties_with_it():
-    """As in every other ranking: nearer than 1e-6, cosines in single precision are equal."""
-    photos_, captions = np.array([[1, 0], [1, 2.0**-10]]), np.array([[1, 0], [1, 2.0**-12]])
+@pytest.mark.parametrize(
+    ("captions", "photos", "counts"),
+    [
+        (np.ones((3, 2)), np.ones((3, 2)), (1, 1, 1)),
+        # nearer than 1e-6, cosines in single precision are equal, as in every other ranking
+        ([[1, 0], [1, 2.0**-12]], [[1, 0], [1, 2.0**-10]], (1, 1)),
+        ([[1, 0], [1, 0], [1, 2.0**-10], [1, 2.0**-12]], None, (2, 2)),  # of references
+    ],
+)
+def test_a_tie_does_not_count_as_found(captions, photos, counts):
+    stores = Stores() if photos is None else Stores(regions=Kept(photos))
     reader = Given(captions)
-    similarity = reader.vectors @ torch.tensor(photos_).half().float().T
-    assert 0 < float(similarity[1, 1] - similarity[1, 0]) < 1e-6  # the second is nearer to its own, by rounding
-    found = validate(reader, Pairs([(Stores(regions=Kept(photos_)), examples(1, 1))], reader), torch.device("cpu"))
-    assert (found["R@1"], found["R@5"]) == (0.0, 1.0)
-
-
-def test_references_that_differ_by_rounding_tie():
-    vectors = np.array([[1, 0], [1, 0], [1, 2.0**-10], [1, 2.0**-12]])
-    reader = Given(vectors)
-    found = validate(reader, Pairs([(Stores(), examples(2, 2))], reader), torch.device("cpu"))
-    assert (found["R@1"], found["R@5"]) == (0.0, 1.0)
+    if len(captions) == 2:
+        similarity = reader.vectors @ torch.tensor(photos).half().float().T
+        assert 0 < float(similarity[1, 1] - similarity[1, 0]) < 1e-6  # the second is nearer to its own, by rounding
+    result = validated(reader, (stores, examples(*counts)))
+    assert (result["R@1"], result["R@5"]) == (0.0, 1.0)
 
 
 def test_a_caption_is_not_among_the_references_that_it_is_judged_by():
     """Each caption is its photo's only support: without it the photo's other caption, which is far, is all there is."""
     vectors = np.array([[1, 0, 0, 0.0], [0, 1, 0, 0], [1, 0.1, 0, 0], [0, 1, 0.1, 0], [0, 0, 1, 0], [0, 0, 1, 0.1]])
     reader = Given(vectors)
-    pairs = Pairs([(Stores(), examples(2, 2, 2))], reader)
     unit = reader.vectors.numpy()
     right = []
     for n, caption in enumerate(unit):
         cosines = [np.mean([caption @ unit[m] for m in (2 * p, 2 * p + 1) if m != n]) for p in range(3)]
         right.append(int(np.argmax(cosines)) == n // 2)
     assert right == [False, False, False, False, True, True]
-    assert validate(reader, pairs, torch.device("cpu"))["R@1"] == pytest.approx(np.mean(right))
+    assert validated(reader, (Stores(), examples(2, 2, 2)))["R@1"] == pytest.approx(np.mean(right))

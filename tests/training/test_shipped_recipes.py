@@ -10,10 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from tellapart import models, numerics, recipe_files
-from tellapart.commands.train import asked, parse
+from tellapart.commands import train as command
 from tellapart.data import examples as data_files
 from tellapart.data.readers import folder
 from tellapart.data.tokenizers import WordTokenizer
@@ -25,9 +24,10 @@ from tellapart.training.build import run, shrink
 from tellapart.training.chain import jobs
 from tellapart.training.checks import check
 from tellapart.training.preparation import learns_without_captions
+from training.runs import asked, log_of, tensors_of
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = {name: asked([name]).recipe for name in shipped()}
+SHIPPED = {name: command.asked([name]).recipe for name in shipped()}
 RECIPES = {name: what for name, what in SHIPPED.items() if isinstance(what, Recipe)}
 GRIDS = {f"{place.path.parent.name}/{place.path.stem}" for place in shipped().values() if place.cell}
 CHAINS = [name for name in SHIPPED if name not in RECIPES]
@@ -46,7 +46,7 @@ def test_every_recipe_that_ships_can_be_read_and_says_how_it_is_trained(name):
 @pytest.mark.parametrize("name", sorted({*CHAINS} - GRIDS))
 def test_stages_that_ship_start_from_stages(name):
     """A recipe starts from where its own command puts things (runs/plain_scst); in a chain, that must be a stage."""
-    for stage in asked([name]).recipe:
+    for stage in SHIPPED[name]:
         goes_on = name in ("objectives/switches", "album/distinctive")  # from another chain
         if stage.recipe and stage.recipe.init_from and not goes_on:
             start = re.sub(r"/seed\d+$", "", stage.recipe.init_from)  # one run of a stage
@@ -54,7 +54,7 @@ def test_stages_that_ship_start_from_stages(name):
 
 
 def test_the_chain_of_plain_makes_the_mean_of_a_quarter_cross_entropy_and_two_runs_by_cider_d():
-    *_, last = jobs(asked(["album/plain"]).recipe)
+    *_, last = jobs(SHIPPED["album/plain"])
     assert last.name == "plain"
     shares = {last.uses[model]: share / sum(last.shares.values()) for model, share in last.shares.items()}
     assert shares == {"xe": 0.25, "scst/seed0": 0.375, "scst/seed1": 0.375}
@@ -68,7 +68,7 @@ def test_a_recipe_that_the_docs_quote_says_what_they_say():
     ]
     assert quoted
     for name, content in quoted:
-        recipe = flat(plain(parse([name])[0]))
+        recipe = flat(plain(SHIPPED[name]))
         said = flat(recipe_files.parse_yaml(content, name))
         assert said == {key: recipe.get(key) for key in said}, name
 
@@ -95,7 +95,7 @@ def each_choice_once(names):
     """Without the recipes all of whose choices others make as well."""
     seen = set()
     for name in names:
-        recipe = asked([name]).recipe
+        recipe = SHIPPED[name]
         objective = asdict(recipe.objective)
         rewards = objective.pop("rewards")
         rewards |= {key: bool(value) for key, value in rewards.items() if isinstance(value, str) and "retriever" in key}
@@ -109,28 +109,6 @@ def each_choice_once(names):
 PAPERS = [name for name in CAPTIONING if name.startswith(("gld/", "geg/", "glied/"))]
 SEEN = "{name: efficientnet_lite2, image_size: 64, grid: 2, pooling: avg}"
 COCO = 9487 + 4  # words that occur more than five times, and the tokens that are no words
-
-
-@pytest.fixture(scope="module")
-def retrievers(small_world):
-    """A listener and a reader in the place of those that a recipe names."""
-    made = []
-    for name, more in (("word_tower", []), ("text_tower", ["--data.captions_per_photo=2"])):
-        recipe, out, _ = parse(
-            [
-                str(small_world / "recipe.yaml"),
-                f"--out={small_world / f'tiny_{name}'}",
-                f"--retriever={name}",
-                "--model={size: 32, word_size: 16, channels: 16}",
-                "--objective.name=info_nce",
-                "--validation.metric=R@1",
-                "--max_steps=2",
-                *more,
-            ]
-        )
-        run(recipe, out)
-        made.append(out)
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -148,26 +126,21 @@ def attributes(small_world, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(each_choice_once(CAPTIONING)))
 def test_a_recipe_takes_two_steps(name, small_world, retrievers, attributes, tmp_path):
-    (listener, reader), whole = retrievers, parse([name])[0]
-    recipe, _, _ = parse(
-        [
-            name,
-            f"--data={small_world / 'toy' / 'captions.json'}",
-            f"--data.features={small_world / 'features'}",
-            "--data.train_split=train",
-            *(sees(whole.inputs) if whole.inputs else [f"--encoder={SEEN}"]),
-            f"--objective.rewards.image_retriever={listener}",
-            *([f"--objective.rewards.text_retriever={reader}"] if whole.objective.rewards.text_retriever else []),
-            *([f"--validation.judges=[{listener}]"] if whole.validation.judges else []),
-            "--objective.rewards.dataset_weights={}",  # of other data sets
-            "--data.repeat={}",
-            *(
-                [f"--objective.rewards.other_retrievers=[{listener}]"]
-                if whole.objective.rewards.other_retrievers
-                else []
-            ),
-            "--dtype=fp32",
-        ]
+    (listener, reader), whole = retrievers, SHIPPED[name]
+    rewards = "--objective.rewards"
+    recipe = asked(
+        name,
+        f"--data={small_world / 'toy' / 'captions.json'}",
+        f"--data.features={small_world / 'features'}",
+        "--data.train_split=train",
+        *(sees(whole.inputs) if whole.inputs else [f"--encoder={SEEN}"]),
+        f"{rewards}.image_retriever={listener}",
+        *[f"{rewards}.text_retriever={reader}"] * bool(whole.objective.rewards.text_retriever),
+        *[f"{rewards}.other_retrievers=[{listener}]"] * bool(whole.objective.rewards.other_retrievers),
+        *[f"--validation.judges=[{listener}]"] * bool(whole.validation.judges),
+        f"{rewards}.dataset_weights={{}}",  # of other data sets
+        "--data.repeat={}",
+        "--dtype=fp32",
     )
     recipe = shrink(recipe)
     recipe.max_steps = 2
@@ -223,7 +196,7 @@ SIZES = {"attributes": 2, "boxes": 4}  # of streams; regions have 2,048 numbers
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_parameters_at_the_size_of_the_paper(name):
-    recipe, _, _ = parse([name])
+    recipe = SHIPPED[name]
     geg, network = name.startswith("geg/"), name.split("_")[0]
     with torch.device("meta"):
         captioner = models.build_captioner(
@@ -248,7 +221,7 @@ def test_parameters_at_the_size_of_the_paper(name):
 @pytest.mark.parametrize("name", GEG)
 def test_recipes_of_the_geg_paper_have_the_settings_of_its_library(name):
     """X-modaler's configurations: epochs, rates, schedules, scheduled sampling and label smoothing."""
-    cross_entropy, rl, group = (parse([f"geg/{name}_{stage}"])[0] for stage in ("xe", "scst", "geg"))
+    cross_entropy, rl, group = (SHIPPED[f"geg/{name}_{stage}"] for stage in ("xe", "scst", "geg"))
     noam = name in ("transformer", "meshed_memory", "x_lan")
     optim, sampling = cross_entropy.optim, cross_entropy.objective.scheduled_sampling
     assert all(recipe.optim.clip_value == 0.1 and recipe.data.max_words == 20 for recipe in (cross_entropy, rl, group))
@@ -272,7 +245,7 @@ def test_recipes_of_the_geg_paper_have_the_settings_of_its_library(name):
 def test_all_rows_of_a_table_have_one_captioner_and_start_from_one_run():
     for paper, names in (("gld", ("st", "tda")), ("geg", (*GEG, "show_tell"))):
         for name in names:
-            rows = [parse([row])[0] for row in PAPERS if row.startswith(f"{paper}/{name}")]
+            rows = [SHIPPED[row] for row in PAPERS if row.startswith(f"{paper}/{name}")]
             assert len({(row.captioner, str(row.model), str(row.streams)) for row in rows}) == 1
             starts = {row.init_from for row in rows}
             assert starts == ({"", f"runs/gld/{name}_xe"} if paper == "gld" else
@@ -310,60 +283,44 @@ RULES = {  # by which the weights of a run are chosen (metric, patience), and wh
 
 @pytest.mark.parametrize("name", [name for name in shipped() if name.partition("/")[0] + "/*" in RULES])
 def test_a_run_ends_with_the_weights_that_its_paper_ends_with(name):
-    what = asked([name]).recipe
-    if isinstance(what, Recipe):
-        rule = next(rule for names, rule in RULES.items() if fnmatchcase(name, names))
-        assert (what.validation.metric, what.validation.patience) == rule
-    elif name.startswith(("gld/", "glrg/")):  # a chain of stages that are called otherwise: of the same rules
+    rows = {name: SHIPPED[name]}
+    if name in CHAINS:  # its stages are called otherwise, and of the same rules
         folder = name.partition("/")[0]
-        for stage in what:
-            own = f"{folder}/{stage.name}"
-            rule = next(rule for names, rule in RULES.items() if fnmatchcase(own, names))
-            assert stage.recipe is None or (stage.recipe.validation.metric, stage.recipe.validation.patience) == rule
+        rows = {f"{folder}/{stage.name}": stage.recipe for stage in SHIPPED[name] if folder in ("gld", "glrg")}
+    for row, recipe in rows.items():
+        rule = next(rule for names, rule in RULES.items() if fnmatchcase(row, names))
+        assert recipe is None or (recipe.validation.metric, recipe.validation.patience) == rule
 
 
 @pytest.mark.parametrize("captioner", ["st", "tda"])
 def test_rows_of_gld_draw_one_caption_and_compare_it_as_their_program_does(captioner):
     """Its base rows are SCST (the greedy caption); the others compare with a second sample (`CSGD_trainpro.py`)."""
-    for row, baseline in {"scst": "greedy", "strengthen": "greedy"}.items():
-        policy = parse([f"gld/{captioner}_{row}"])[0].objective.policy
+    for row in ("scst", "strengthen", "gd", "luo", "ld", "ld_diff", "gld"):
+        policy = SHIPPED[f"gld/{captioner}_{row}"].objective.policy
+        baseline = "greedy" if row in ("scst", "strengthen") else "second_sample"
         assert (policy.sampler, policy.samples, policy.baseline) == ("sample", 1, baseline)
-    for row in ("gd", "luo", "ld", "ld_diff", "gld"):
-        policy = parse([f"gld/{captioner}_{row}"])[0].objective.policy
-        assert (policy.sampler, policy.samples, policy.baseline) == ("sample", 1, "second_sample")
-
-
-def test_global_vectors_are_of_resnet_101_and_the_same_wherever_they_are_used():
-    """GLD, section IV-A3, and GEG, section 4.1; its LSTM-A3 sees them."""
-    encoders = [parse([name])[0].streams["regions"] for name in ("gld/vse", "gld/st_xe", "geg/lstm_a3_geg")]
-    assert all(one == encoders[0] for one in encoders)
-    assert (encoders[0].name, encoders[0].grid, encoders[0].pooling) == ("resnet101", 1, "avg")
 
 
 def test_table_3_of_geg_has_its_five_rows_and_one_by_the_least_gap():
-    """alpha .1 and beta 10 (section 4.1); GEG-sole has no CIDEr, ER no group, SCST++ neither."""
-    weights = {
-        row: parse([f"geg/x_lan_{row}"])[0].objective.rewards.weights
-        for row in ("scst", "scst_more", "er", "geg", "geg_sole", "geg_min")
+    """alpha .1 and beta 10 (section 4.1); GEG-sole has no CIDEr, ER no group, SCST++ neither.  Global vectors are of
+    ResNet-101 (also GLD, section IV-A3), and the same wherever they are used: its LSTM-A3 sees them.
+    """
+    rows = {"scst": {}, "scst_more": {}, "er": {"similarity": 10}, "geg": {"geg_avg": 10}, "geg_min": {"geg_min": 10}}
+    weights = {row: {"cider_d": 0.1 if more else 1} | more for row, more in rows.items()} | {
+        "geg_sole": {"geg_avg": 10}
     }
-    assert weights == {
-        "scst": {"cider_d": 1},
-        "scst_more": {"cider_d": 1},
-        "er": {"cider_d": 0.1, "similarity": 10},
-        "geg": {"cider_d": 0.1, "geg_avg": 10},
-        "geg_sole": {"geg_avg": 10},
-        "geg_min": {"cider_d": 0.1, "geg_min": 10},
-    }
+    assert {row: SHIPPED[f"geg/x_lan_{row}"].objective.rewards.weights for row in weights} == weights
+    first, *others = (SHIPPED[name].streams["regions"] for name in ("gld/vse", "gld/st_xe", "geg/lstm_a3_geg"))
+    assert others == [first, first]
+    assert (first.name, first.grid, first.pooling) == ("resnet101", 1, "avg")
 
 
 def test_rows_of_glied_differ_in_their_switches_alone():
-    rows = {name.removeprefix("glied/"): parse([name])[0] for name in PAPERS if name.startswith("glied/")}
+    rows = {name.removeprefix("glied/"): SHIPPED[name] for name in PAPERS if name.startswith("glied/")}
     rows = {name: row for name, row in rows.items() if row.captioner == "glied"}  # the others are those of Table 2
     table_4 = {"base", "visual", "attribute", "global", "local", "glied"}
-    assert {name.removesuffix("_xe") for name in rows if name.endswith("_xe")} == table_4 | {
-        "attributes_attend",
-        "semantic_aspect",
-    }
+    made = {name.removesuffix("_xe") for name in rows if name.endswith("_xe")}
+    assert made == table_4 | {"attributes_attend", "semantic_aspect"}
     for name, row in rows.items():
         assert row.captioner == "glied"
         assert (row.inputs, row.data, row.batch_size) == (rows["base_xe"].inputs, rows["base_xe"].data, 80)
@@ -397,7 +354,7 @@ STREAMS = {
 @pytest.mark.parametrize("name", [*SEEDING, *BOOSTING])
 def test_settings_are_those_of_the_paper(name):
     """Seeding 30 epochs at 3e-4, boosting to the hundredth at 1e-4; 32 clips with 20 captions each; clipped at .25."""
-    recipe, _, _ = parse([f"glrg/{name}"])
+    recipe = SHIPPED[f"glrg/{name}"]
     assert (recipe.captioner, recipe.model["width"], recipe.model["dropout"]) == ("gl_rg", 512, 0.5)
     assert (recipe.batch_size, recipe.data.captions_per_photo, recipe.data.max_words) == (32, 20, 30)
     assert recipe.optim.clip_norm == 0.25
@@ -419,7 +376,7 @@ def test_settings_are_those_of_the_paper(name):
 
 @pytest.mark.parametrize("name", ["tables", "small_tables"])
 def test_stages_are_the_rows_of_the_tables(name):
-    stages = {stage.name: stage for stage in asked([f"glrg/{name}"]).recipe}
+    stages = {stage.name: stage for stage in SHIPPED[f"glrg/{name}"]}
     recipes = {key: stage.recipe for key, stage in stages.items()}
     assert recipes["long_range"].model["words"] == 300
     for row, streams in STREAMS.items():  # Table 2
@@ -428,14 +385,12 @@ def test_stages_are_the_rows_of_the_tables(name):
     metrics = {"dxe": "CIDEr-D", "dxe_bleu": "BLEU-4", "dxe_meteor": "METEOR", "dxe_rouge": "ROUGE-L"}
     assert {row: recipes[row].objective.caption_weights.metric for row in metrics} == metrics  # Table 3
     assert (recipes["b2"].init_from, recipes["b2_from_xe"].init_from) == ("dxe", "xe/seed0")  # Table 4
-    found = {row: recipes[row].objective.policy for row in BOOSTING}  # Table 5
-    assert {row: policy.baseline for row, policy in found.items()} == BOOSTING
-    assert len({policy.samples for policy in found.values()}) == 1
+    policies = {row: recipes[row].objective.policy for row in BOOSTING}  # Table 5
+    assert {row: policy.baseline for row, policy in policies.items()} == BOOSTING
+    assert len({policy.samples for policy in policies.values()}) == 1
     assert all(stages[row].seeds == (0, 1, 2) for row in ("xe", "dxe", "b2"))
-    assert (
-        len({(str(one.model), one.batch_size, str(one.data)) for key, one in recipes.items() if key != "long_range"})
-        == 1
-    )
+    recipes.pop("long_range")
+    assert len({(str(each.model), each.batch_size, str(each.data)) for each in recipes.values()}) == 1
 
 
 # --- DiscriTune's game ---
@@ -449,32 +404,29 @@ def small(own_cache, photo_folder, small_model, small_retriever, tmp_path):
     files = sorted(example.file for example in folder.read(photo_folder).examples)
     images = [{"id": i, "file": str(file), "split": "val" if i > 3 else "train"} for i, file in enumerate(files)]
     (tmp_path / "data.json").write_text(json.dumps({"dataset": "six", "images": images}))
-    made = json.loads((small_model / "config.json").read_text())
-    settings = {key: value for key, value in made["settings"].items() if not key.endswith("_size")}
+    network = json.loads((small_model / "config.json").read_text())["settings"]
 
     def read(name):
-        recipe, _, _ = parse([name])
-        given = {
+        recipe, rewards = SHIPPED[name], "objective.rewards"
+        changes = {
             "captioner": "transformer",
-            "model": settings,
+            "model": {key: value for key, value in network.items() if not key.endswith("_size")},
             "encoder": {"name": "efficientnet_lite2", "image_size": 64, "grid": 2, "pooling": "avg"},
             "init_from": str(small_model),
             "data.files": [str(tmp_path / "data.json")],
             "data.features": str(tmp_path / "features"),
             "data.train_split": "train",
-            "objective.rewards.image_retriever": str(small_retriever),
-            "objective.rewards.other_retrievers": [str(small_retriever)]
-            * len(recipe.objective.rewards.other_retrievers),
+            f"{rewards}.image_retriever": str(small_retriever),
+            f"{rewards}.other_retrievers": [str(small_retriever)] * len(recipe.objective.rewards.other_retrievers),
             "objective.policy.chunk": min(2, recipe.objective.policy.chunk),
             "batch_size": 3,
             "max_steps": 2,
             "log_steps": 1,
             "dtype": "fp32",
         }
-        arguments = [
-            f"--{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in given.items()
-        ]
-        return parse([name, *arguments])[0]
+        for field, value in changes.items():
+            recipe = recipe_files.with_value(recipe, field, value)
+        return recipe
 
     return read
 
@@ -484,7 +436,7 @@ def test_a_recipe_of_the_game_learns_from_photos_alone(name, small, tmp_path):
     recipe = small(name)
     assert learns_without_captions(recipe)
     assert run(recipe, tmp_path / "run").position.step == 2
-    *_, last = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())
+    *_, last = log_of(tmp_path / "run")
     assert "val/unique" in last
     assert not any("CIDEr" in key for key in last)
 
@@ -514,40 +466,36 @@ def test_a_run_ends_when_its_time_is_over_and_may_get_more(small, tmp_path):
     assert (longer.step, longer.finished) == (2, "all epochs done")
 
 
-def test_every_row_and_choice_of_the_paper_has_a_recipe():
-    rows = {"clipcap_coco", "clipcap_concap", "camel", "blip"}
-    choices = {"reward_accuracy", "reward_cosine", "baseline_none"}
-    assert {f"discritune/{name}" for name in rows | choices} <= set(GAME)
-
-
 def test_the_games_settings_are_those_of_the_paper():
-    recipe, _, _ = parse(["discritune/clipcap_coco"])
+    rows = {"clipcap_coco", "clipcap_concap", "camel", "blip", "reward_accuracy", "reward_cosine", "baseline_none"}
+    assert {f"discritune/{name}" for name in rows} <= set(GAME)
+    recipe = SHIPPED["discritune/clipcap_coco"]
     policy, rewards = recipe.objective.policy, recipe.objective.rewards
     assert (recipe.batch_size, recipe.epochs, recipe.optim.lr, recipe.optim.schedule) == (100, 20, 1e-7, "constant")
-    assert (policy.sampler, policy.baseline, policy.reduction, policy.kl) == (
-        "greedy",
-        "running_mean",
-        "sentence_mean",
-        0,
-    )
-    assert (rewards.weights, rewards.scale) == ({"log_probability": 1.0}, 0)  # the retriever's own scale
-    accuracy, _, _ = parse(["discritune/reward_accuracy"])
-    assert {name for name, weight in accuracy.objective.rewards.weights.items() if weight} == {"accuracy"}
-    hard, _, _ = parse(["discritune/hard_distractors"])
-    assert (hard.objective.rewards.group_size, hard.objective.rewards.near_duplicates) == (99, 0.8)
+    assert (policy.sampler, policy.baseline, policy.reduction) == ("greedy", "running_mean", "sentence_mean")
+    assert (rewards.weights, rewards.scale, policy.kl) == ({"log_probability": 1.0}, 0, 0)  # the retriever's own scale
+    accuracy, hard = (SHIPPED[f"discritune/{row}"].objective.rewards for row in ("reward_accuracy", "hard_distractors"))
+    assert {name for name, weight in accuracy.weights.items() if weight} == {"accuracy"}
+    assert (hard.group_size, hard.near_duplicates) == (99, 0.8)
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-def test_blip_learns_over_its_tower_and_the_run_is_a_model(small, tmp_path, photo_folder, tellapart, rank):
+@pytest.fixture
+def blip(small, tmp_path):
+    """DiscriTune's recipe of BLIP, for one of few weights."""
     pytest.importorskip("transformers", reason="BLIP is loaded with transformers")
     from support import tiny_vlms
 
-    blip, out = tiny_vlms.blip(tmp_path / "blip"), tmp_path / "run"
-    given = replace(small("discritune/blip"), captioner="vision_language", model={}, encoder=EncoderConfig())
-    recipe = replace(given, init_from=str(blip), lora=LoraConfig(rank))
-    recipe = replace(recipe, epochs=10, optim=replace(recipe.optim, lr=1e-4))
+    folder = tiny_vlms.blip(tmp_path / "blip")
+    recipe = replace(small("discritune/blip"), captioner="vision_language", model={}, encoder=EncoderConfig())
+    return lambda **more: replace(recipe, init_from=str(folder), epochs=10, **more)
+
+
+@pytest.mark.parametrize("rank", [0, 2])
+def test_blip_learns_over_its_tower_and_the_run_is_a_model(blip, tmp_path, photo_folder, tellapart, rank):
+    out, recipe = tmp_path / "run", blip(lora=LoraConfig(rank))
+    recipe = replace(recipe, optim=replace(recipe.optim, lr=1e-4))
     assert run(recipe, out).position.step == 2
-    saved = load_file(out / "best.safetensors")
+    saved = tensors_of(out, "best")
     assert saved
     assert all(name.startswith("network.text_decoder.") for name in saved)  # no tower
     assert all(name.endswith(("lora_a", "lora_b")) for name in saved) == bool(rank)
@@ -558,23 +506,18 @@ def test_blip_learns_over_its_tower_and_the_run_is_a_model(small, tmp_path, phot
 
 
 @pytest.mark.parametrize("rank", [0, 2])
-def test_blip_learns_by_small_steps_in_bf16_too(small, tmp_path, monkeypatch, rank):
+def test_blip_learns_by_small_steps_in_bf16_too(blip, tmp_path, monkeypatch, rank):
     """A step of 1e-7 is nothing to a weight that is kept in bf16.  As on a graphics card, where that is the default."""
-    pytest.importorskip("transformers", reason="BLIP is loaded with transformers")
-    from support import tiny_vlms
-
-    blip, cpu = tiny_vlms.blip(tmp_path / "blip"), torch.device("cpu")
-    given = replace(small("discritune/blip"), captioner="vision_language", model={}, encoder=EncoderConfig())
-    recipe = replace(given, init_from=str(blip), lora=LoraConfig(rank), dtype="auto", epochs=10, max_steps=3)
-    began = dict(models.load_trainable(str(blip), cpu).captioner.named_parameters())
+    cpu, recipe = torch.device("cpu"), blip(lora=LoraConfig(rank), dtype="auto", max_steps=3)
+    began = dict(models.load_trainable(recipe.init_from, cpu).captioner.named_parameters())
     with monkeypatch.context() as card:
         choose = numerics.choose_dtype
         card.setattr(
             numerics, "choose_dtype", lambda device, wanted="auto": choose(device, wanted.replace("auto", "bf16"))
         )
         assert run(recipe, tmp_path / "run").recipe.dtype == "bf16"
-        in_bf16 = models.load(blip, cpu)
-    learned = load_file(tmp_path / "run" / "best.safetensors")
+        in_bf16 = models.load(Path(recipe.init_from), cpu)
+    learned = tensors_of(tmp_path / "run", "best")
     assert {tensor.dtype for tensor in learned.values()} == {torch.float32}
     zero = torch.zeros(())  # where B of LoRA begins; A only follows it
     moved = [
@@ -583,7 +526,7 @@ def test_blip_learns_by_small_steps_in_bf16_too(small, tmp_path, monkeypatch, ra
         if tensor.numel() > 1 and not name.endswith("lora_a")
     ]
     assert sum(moved) / len(moved) > 0.8
-    in_fp32 = models.load(blip, cpu)  # and the run opens here
+    in_fp32 = models.load(Path(recipe.init_from), cpu)  # and the run opens here
     assert in_bf16.captioner.network.dtype != in_fp32.captioner.network.dtype
     assert in_bf16.sha256 == in_fp32.sha256
     differs = in_bf16.encoder.identity.items() ^ in_fp32.encoder.identity.items()

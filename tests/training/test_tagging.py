@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from capscore.errors import UserError
 from tellapart import models, onnx
 from tellapart.__main__ import main
-from tellapart.commands.train import parse
 from tellapart.data import examples
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.encoders import BUNDLED
@@ -19,68 +18,46 @@ from tellapart.encoders.encoder import Encoder
 from tellapart.models.parts import load_encoder, read_tagger
 from tellapart.models.sources import attributes as load_attributes
 from tellapart.recipe import EncoderConfig
-from tellapart.training.build import run
+from training.runs import assert_same_tensors, log_of, tensors_of, train
 
 CPU = torch.device("cpu")
 LOOKS = {"image_size": 64, "grid": 2}
 TAGGING = ["--objective.name=tagging", "--validation.metric=mAP", "--optim.schedule=constant", "--optim.accumulate=1"]
 
 
-def trained(small_world, out, model, *more):
-    words = {"words": 12, **model}
-    recipe, _, _ = parse([str(small_world / "recipe.yaml"), *TAGGING, f"--model={json.dumps(words)}", *more])
-    return run(recipe, out)
+@pytest.fixture(scope="module")
+def trained(recipe):
+    def run(out, model, *more, resume=False):
+        return train(recipe, out, *TAGGING, f"--model={json.dumps({'words': 12, **model})}", *more, resume=resume)
+
+    return run
 
 
 @pytest.fixture(scope="module")
-def tagger(small_world, tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "tagger"
-    trained(small_world, out, {"context": True}, "--max_steps=8")
-    return out
+def tagger(trained, tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("runs") / "tagger", {"context": True}, "--max_steps=8").folder
 
 
 @pytest.fixture(scope="module")
-def tuned(small_world, tmp_path_factory):
-    out = tmp_path_factory.mktemp("runs") / "tuned"
-    trained(small_world, out, {"tuned_blocks": 2}, "--max_steps=2")
-    return out
+def tuned(trained, tmp_path_factory):
+    return trained(tmp_path_factory.mktemp("runs") / "tuned", {"tuned_blocks": 2}, "--max_steps=2").folder
 
 
 def photos_of(small_world):
     return [one for one in examples.read(small_world / "toy" / "captions.json").examples if one.split != "test"]
 
 
-def test_a_run_that_stopped_goes_on_as_if_it_had_not(tagger, small_world, tmp_path):
-    out = tmp_path / "tagger"
-    trained(small_world, out, {"context": True}, "--max_steps=3")
-    recipe, _, _ = parse(
-        [str(small_world / "recipe.yaml"), *TAGGING, '--model={"words": 12, "context": true}', "--max_steps=8"]
-    )
-    run(recipe, out, resume=True)
-    one, other = (load_file(folder / "last.safetensors") for folder in (tagger, out))
-    assert all(one[name].equal(other[name]) for name in one if name.startswith("model/"))
-
-
-@pytest.mark.parametrize("model", [{}, {"tuned_blocks": 1}])
-def test_captions_are_found_beside_words_and_a_run_that_stopped_goes_on_alike(model, small_world, tmp_path):
-    text, settings = tmp_path / "text", {"size": 8, "word_size": 8, "channels": 8}
-    tower = ["--retriever=text_tower", "--objective.name=info_nce", f"--model={json.dumps(settings)}"]
-    tower += ["--data.captions_per_photo=2", "--validation.metric=recall", "--max_steps=1", "--batch_size=8"]
-    recipe, _, _ = parse([str(small_world / "recipe.yaml"), *tower])
-    run(recipe, text)
-    sentences = ["--objective.sentence_weight=2", f"--objective.rewards.text_retriever={text}"]
-    trained(small_world, tmp_path / "whole", model, *sentences, "--max_steps=4")
-    log = [json.loads(line) for line in (tmp_path / "whole" / "log.jsonl").read_text().splitlines()]
-    losses = [line["sentences"] for line in log if "sentences" in line]
+@pytest.mark.parametrize("model", [{"context": True}, {"tuned_blocks": 1}])
+def test_captions_are_found_beside_words_and_a_run_that_stopped_goes_on_alike(model, trained, retrievers, tmp_path):
+    sentences = ["--objective.sentence_weight=2", f"--objective.rewards.text_retriever={retrievers[1]}"]
+    trained(tmp_path / "whole", model, *sentences, "--max_steps=4")
+    losses = [line["sentences"] for line in log_of(tmp_path / "whole", "sentences")]
     assert len(losses) == 4
     assert all(0 < loss < 10 for loss in losses)  # about ln 27, the photos
-    given = [*TAGGING, f"--model={json.dumps({'words': 12, **model})}", *sentences]
     for steps in (2, 4):
-        recipe, _, _ = parse([str(small_world / "recipe.yaml"), *given, f"--max_steps={steps}"])
-        run(recipe, tmp_path / "parts", resume=steps == 4)
-    one, other = (load_file(tmp_path / name / "last.safetensors") for name in ("whole", "parts"))
-    assert "model/sentence.weight" in one
-    assert all(one[name].equal(other[name]) for name in one if name.startswith("model/"))
+        trained(tmp_path / "parts", model, *sentences, f"--max_steps={steps}", resume=steps == 4)
+    assert "model/sentence.weight" in tensors_of(tmp_path / "whole")
+    assert_same_tensors(tmp_path / "whole", tmp_path / "parts", ["last"])
 
 
 def test_only_the_last_blocks_and_the_head_are_tuned(tuned):
@@ -106,27 +83,16 @@ def test_a_tuned_encoder_gives_the_same_features_by_onnx_and_by_torch(tuned, mon
     torch.testing.assert_close(network.regions(torch.from_numpy(pixels)).values, other.grid, atol=1e-4, rtol=1e-4)
 
 
-def test_a_model_carries_its_tuned_encoder_and_tagger(tuned, tagger, small_world, tmp_path, capsys):
+def test_a_model_carries_its_tuned_encoder_and_tagger(tuned, tagger, recipe, small_world, tmp_path, capsys):
     """Trained on both, it captions photos after their runs are gone, and shows the words that it was given."""
     runs = {"tuned": tmp_path / "tuned", "tagger": tmp_path / "tagger"}
     shutil.copytree(tuned, runs["tuned"])
     shutil.copytree(tagger, runs["tagger"])
     inputs = {"regions": {"name": str(runs["tuned"]), **LOOKS}, "attributes": {"name": str(runs["tagger"]), "most": 5}}
     settings = {"word_width": 8, "width": 16, "heads": 2, "feed_forward": 16}
-    recipe, _, _ = parse(
-        [
-            str(small_world / "recipe.yaml"),
-            "--captioner=glied",
-            "--encoder.image_size=256",
-            "--encoder.grid=8",
-            f"--inputs={json.dumps(inputs)}",
-            f"--model={json.dumps(settings)}",
-            "--max_steps=1",
-            f"--data.features={tmp_path / 'features'}",
-        ]
-    )
+    given = ("--captioner=glied", f"--inputs={json.dumps(inputs)}", f"--model={json.dumps(settings)}", "--max_steps=1")
     out = tmp_path / "captioner"
-    run(recipe, out)
+    train(recipe, out, "--encoder={image_size: 256, grid: 8}", *given, f"--data.features={tmp_path / 'features'}")
     for folder in runs.values():
         shutil.rmtree(folder)
     photo = str(photos_of(small_world)[0].file)
@@ -163,14 +129,8 @@ def test_attributes_are_kept_and_read_by_the_captioners_ids(tagger, small_world,
     vocabulary = WordTokenizer([source.words[best[2]], source.words[best[0]]])
     store.use(vocabulary)
     assert store.grid([store.row(photo)])[0, :, 0].tolist() == [5, -1, 4, -1]
-
-
-def test_no_word_above_the_threshold_means_no_attributes(tagger, small_world, tmp_path):
-    source = load_attributes(EncoderConfig(str(tagger), most=4, threshold=1.0), CPU)
-    photo = photos_of(small_world)[0]
-    ids, probability = source.best([source.load(photo.file)])
-    assert ids.tolist() == [[-1] * 4]
-    assert probability.tolist() == [[0.0] * 4]
+    none = load_attributes(EncoderConfig(str(tagger), most=4, threshold=1.0), CPU)  # no word is above the threshold
+    assert [part.tolist() for part in none.best([none.load(photo.file)])] == [[[-1] * 4], [[0.0] * 4]]
 
 
 def test_a_retriever_finds_words_without_training(small_world):
@@ -189,11 +149,11 @@ def test_a_tuned_encoder_sees_frames_of_clips_and_is_carried_as_it_is(tuned):
     assert of_clips.part == of_photos.part is not None
 
 
-def test_what_is_no_encoder_or_has_no_attributes_is_said(tagger, tuned, small_world, tmp_path, capsys):
+def test_what_is_no_encoder_or_has_no_attributes_is_said(tagger, tuned, trained, small_world, tmp_path, capsys):
     with pytest.raises(UserError, match="only one that was trained with tuned_blocks is an encoder"):
         load_encoder(EncoderConfig(str(tagger)), CPU)
     with pytest.raises(UserError, match="encoders that can be tuned are"):
-        trained(small_world, tmp_path / "run", {"tuned_blocks": 1}, f"--encoder.name={tuned}")
+        trained(tmp_path / "run", {"tuned_blocks": 1}, f"--encoder.name={tuned}")
     photo = str(photos_of(small_world)[0].file)
     assert main(["caption", photo, "--show", "attributes"]) == 2
     assert "uses no attributes" in capsys.readouterr().err
@@ -225,9 +185,8 @@ def test_taggers_are_judged_beside_chance_and_a_probe(tagger, tuned, small_world
         source = load_attributes(EncoderConfig(str(folder)), CPU)
         scores = source.probabilities([source.load(one.file) for one in photos]).double().numpy()
         has = [[any(word in text.split() for text in one.captions) for word in source.words] for one in photos]
-        assert metrics[folder.name]["mAP"] == pytest.approx(
-            by_loops(scores, has), abs=0.02
-        )  # features in half precision
+        expected = pytest.approx(by_loops(scores, has), abs=0.02)  # features in half precision
+        assert metrics[folder.name]["mAP"] == expected
     assert metrics["chance"]["mAP"] == pytest.approx(np.mean([share for share in np.mean(has, 0) if share]))
     lines = next(out.glob("*.words.csv")).read_text().splitlines()
     assert lines[0] == "word,part of speech,photos,chance,linear probe,tagger,tuned"

@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from safetensors.torch import load_file
 
 from capscore.errors import UserError
 from support.subwords import byte_pairs
 from tellapart import models
 from tellapart.captioners import CAPTIONERS, select
-from tellapart.commands.train import parse
 from tellapart.data import examples
 from tellapart.data.tokenizers import SubwordTokenizer
 from tellapart.encoders import ENCODERS
-from tellapart.training.build import run
+from training.runs import assert_same_tensors, tensors_of, train
 from training.test_distributed import two_processes
 
 PLUGIN = Path(__file__).parents[1] / "support" / "tenants.py"
@@ -105,53 +103,40 @@ def clips(small_world):
 @pytest.fixture(scope="module", params=["two_streams", "language_model", "clipcap", "clips"])
 def tenant(request, without_encoder, language_model, clips):
     """The recipe's arguments of one of them."""
-    if request.param == "clipcap":  # ours: a frozen language model with LoRA, which the user lets models read
-        how = {"language_model": str(language_model), "mapper": "transformer", "image_tokens": 0, "lora_rank": 2}
-        how |= {"prefix": 2, "mapper_layers": 1, "mapper_heads": 2}
-        given = ["--captioner=clipcap", f"--model={how}", "--inputs={regions: {image_size: 64, grid: 2}}", *SETTINGS]
-        with pytest.MonkeyPatch.context() as patch:
+    name, looks, network = request.param, {"image_size": 64, "grid": 2}, {"width": 32}
+    inputs, more = {"regions": looks}, []
+    if name == "clipcap":  # ours: a frozen language model with LoRA, which the user lets models read
+        network = {"language_model": str(language_model), "mapper": "transformer", "image_tokens": 0, "lora_rank": 2}
+        network |= {"prefix": 2, "mapper_layers": 1, "mapper_heads": 2}
+        more = ["--data.max_words=24", "--data.by_length=true"]
+    elif name == "clips":
+        inputs, more = {"regions": {"name": "frames"}, "attributes": {"name": "motion"}}, [f"--data={clips}"]
+    elif name == "two_streams":
+        inputs["attributes"] = {"name": "efficientnet_lite0", "image_size": 64, "grid": 1}
+    else:
+        more = [f"--data.tokenizer={language_model}", "--data.max_words=24"]
+    captioner = "two_streams" if name == "clips" else name
+    given = [f"--captioner={captioner}", f"--model={network}", f"--inputs={inputs}", *SETTINGS, *more]
+    with pytest.MonkeyPatch.context() as patch:
+        if name == "clipcap":
             patch.setenv("TELLAPART_ENCODERS", str(language_model))
-            yield [str(without_encoder), *given, "--data.max_words=24", "--data.by_length=true"]
-        return
-    yield _others(request.param, without_encoder, language_model, clips)
-
-
-def _others(name, without_encoder, language_model, clips):
-    if name == "clips":
-        seen = {"regions": {"name": "frames"}, "attributes": {"name": "motion"}}
-        arguments = ["--captioner=two_streams", f"--inputs={seen}", f"--data={clips}", *SETTINGS]
-        return [str(without_encoder), "--model={width: 32}", *arguments]
-    seen = {"regions": {"image_size": 64, "grid": 2}}
-    if name == "two_streams":
-        seen["attributes"] = {"name": "efficientnet_lite0", "image_size": 64, "grid": 1}
-    given = [f"--captioner={name}", "--model={width: 32}", f"--inputs={seen}", *SETTINGS]
-    if name == "language_model":
-        given += [f"--data.tokenizer={language_model}", "--data.max_words=24"]
-    return [str(without_encoder), *given]
-
-
-def train(arguments, out, *more, resume=False):
-    recipe, _, _ = parse([*arguments, *more])
-    return run(recipe, out, resume=resume)
+        yield [str(without_encoder), *given]
 
 
 @pytest.fixture(scope="module")
-def trained(tenant, small_world, tmp_path_factory):
-    out = tmp_path_factory.mktemp("tenant") / "run"
-    train(tenant, out)
-    return out
+def trained(tenant, tmp_path_factory):
+    return train(*at(tenant, tmp_path_factory.mktemp("tenant") / "run")).folder
 
 
-def same_weights(one, other):
-    first, second = load_file(one / "last.safetensors"), load_file(other / "last.safetensors")
-    assert first.keys() == second.keys()
-    return [name for name in first if not first[name].equal(second[name])] == []
+def at(tenant, out):
+    """The recipe, the folder and the changes of a tenant's run."""
+    return tenant[0], out, *tenant[1:]
 
 
 def test_a_run_that_stopped_goes_on_exactly(tenant, trained, tmp_path):
-    train(tenant, tmp_path / "run", "--max_steps=3")
-    train(tenant, tmp_path / "run", resume=True)
-    assert same_weights(trained, tmp_path / "run")
+    train(*at(tenant, tmp_path / "run"), "--max_steps=3")
+    train(*at(tenant, tmp_path / "run"), resume=True)
+    assert_same_tensors(trained, tmp_path / "run", ["last"])
 
 
 @pytest.mark.slow
@@ -164,18 +149,17 @@ def test_a_run_that_was_killed_goes_on_exactly(tenant, trained, tmp_path, start_
         time.sleep(0.001)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    train(tenant, tmp_path / "run", resume=True)
-    assert same_weights(trained, tmp_path / "run")
+    train(*at(tenant, tmp_path / "run"), resume=True)
+    assert_same_tensors(trained, tmp_path / "run", ["last"])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tenant", ["clipcap", "clips"], indirect=True)  # a frozen part; two streams
 def test_two_processes_are_one(tenant, trained, tmp_path):
-    for code, _, err in two_processes(
-        "-m", "tellapart", "train", *tenant, f"--out={tmp_path / 'run'}", "--plugin", PLUGIN
-    ):
+    arguments = ("-m", "tellapart", "train", *tenant, f"--out={tmp_path / 'run'}", "--plugin", PLUGIN)
+    for code, _, err in two_processes(*arguments):
         assert code == 0, err
-    alone, together = load_file(trained / "last.safetensors"), load_file(tmp_path / "run" / "last.safetensors")
+    alone, together = tensors_of(trained), tensors_of(tmp_path / "run")
     for name in alone:
         if name.startswith("model/"):
             torch.testing.assert_close(together[name], alone[name], atol=1e-4, rtol=0)
@@ -189,8 +173,7 @@ def listener(tenant, without_encoder, clips, small_retriever, tmp_path_factory):
     out = tmp_path_factory.mktemp("listener") / "run"
     given = ["--retriever=word_tower", "--model={size: 16, word_size: 16, channels: 16}", "--encoder.name=frames"]
     given += [f"--data={clips}", "--objective.name=info_nce", "--validation.metric=R@1", "--max_steps=6"]
-    train([str(without_encoder), *given], out)
-    return out
+    return train(without_encoder, out, *given).folder
 
 
 def items_of(tenant, clips, small_world):
@@ -203,8 +186,7 @@ def test_rewards_of_words_and_of_retrievers_teach_it(tenant, trained, listener, 
     names = "cider_d ld ld_diff gd geg_avg reference_gap faithful repetition different"
     terms = dict.fromkeys(names.split(), 1.0)
     outcome = train(
-        tenant,
-        tmp_path / "run",
+        *at(tenant, tmp_path / "run"),
         f"--init_from={trained}",
         "--objective.name=policy_gradient",
         f"--objective.rewards.weights={terms}",
@@ -213,7 +195,7 @@ def test_rewards_of_words_and_of_retrievers_teach_it(tenant, trained, listener, 
         "--max_steps=2",
     )
     assert outcome.position.step == 2
-    before, after = load_file(trained / "last.safetensors"), load_file(tmp_path / "run" / "last.safetensors")
+    before, after = tensors_of(trained), tensors_of(tmp_path / "run")
     assert any(not after[name].equal(before[name]) for name in after if name.startswith("model/"))
 
 
@@ -273,7 +255,7 @@ def test_the_language_model_is_the_one_that_transformers_saved(registered, langu
 
 
 def test_a_tensor_with_two_names_is_saved_once(trained):
-    kept = load_file(trained / "best.safetensors")
+    kept = tensors_of(trained, "best")
     if "lm.model.embed_tokens.weight" in kept:
         assert "lm.lm_head.weight" not in kept
 
@@ -281,10 +263,7 @@ def test_a_tensor_with_two_names_is_saved_once(trained):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (
-            ["--captioner=up_down", "--inputs={regions: {}, colours: {}}"],
-            "up_down takes no such stream",
-        ),
+        (["--captioner=up_down", "--inputs={regions: {}, colours: {}}"], "up_down takes no such stream"),
         (["--captioner=two_streams", "--inputs={regions: {}}"], "takes a stream 'attributes' too"),
         (["--inputs={regions: {}}", "--encoder.grid=4"], "encoder is short for inputs"),
         (["--data.tokenizer=nowhere"], "there is no folder nowhere"),
@@ -293,6 +272,5 @@ def test_a_tensor_with_two_names_is_saved_once(trained):
     ids=str,
 )
 def test_wrong_inputs_are_one_sentence(without_encoder, tmp_path, arguments, said):
-    recipe, _, _ = parse([str(without_encoder), *arguments])
     with pytest.raises(UserError, match=said):
-        run(recipe, tmp_path / "run")
+        train(without_encoder, tmp_path / "run", *arguments)

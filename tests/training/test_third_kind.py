@@ -1,20 +1,19 @@
 """A network that is neither captioner nor retriever trains through the same loop: a tagger of toy size."""
 
-import json
-
 import pytest
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file
 
 from capscore.errors import UserError
-from tellapart.commands.train import parse
 from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.objectives import StepResult
-from tellapart.training.build import Parts, run, seed_everything
+from tellapart.training.build import Parts, seed_everything
 from tellapart.training.objectives import OBJECTIVES, Objective
 from tellapart.training.preparation import split, with_features
+from training.runs import assert_same_tensors, log_of
+
+GIVEN = ("--objective.name=tags", "--model={}", "--optim.schedule=constant", "--optim.warmup=0")
 
 
 class Tagger(torch.nn.Module):
@@ -32,8 +31,7 @@ class Tagger(torch.nn.Module):
 def parts(recipe, prepared, out, resume, device, world):
     sources, failed = with_features(prepared.selections, prepared.streams, out.parent / "features", world)
     training, held_out = (split(sources, name, 0) for name in ("train", "val"))
-    texts = [text for _, examples in training for example in examples for text in example.captions]
-    words = WordTokenizer.build(texts, 2)
+    words = WordTokenizer.build((text for _, part in training for example in part for text in example.captions), 2)
     seed_everything(recipe.seed)
     network = Tagger(prepared.streams.feature_sizes["regions"], len(words))
     data, judged_by = (CaptionedPhotos(part, words, 20) for part in (training, held_out))
@@ -57,34 +55,15 @@ def parts(recipe, prepared, out, resume, device, world):
     return Parts(network, step, validate, data, [*prepared.problems, *failed])
 
 
-@pytest.fixture
-def objective(monkeypatch):
-    monkeypatch.setitem(OBJECTIVES, "tags", Objective("words of a photo (test)", "network", parts, ("loss",)))
-
-
-def test_a_tagger_learns_and_goes_on_where_it_stopped(objective, small_world, tmp_path):
-    given = ["--objective.name=tags", "--model={}", "--optim.schedule=constant", "--optim.warmup=0", "--max_steps=12"]
-    recipe, _, _ = parse([str(small_world / "recipe.yaml"), *given])
-    run(recipe, tmp_path / "whole")
-    short, _, _ = parse([str(small_world / "recipe.yaml"), *given, "--max_steps=5"])
-    run(short, tmp_path / "parts")
-    run(recipe, tmp_path / "parts", resume=True)
-    one, other = (load_file(tmp_path / name / "last.safetensors") for name in ("whole", "parts"))
-    assert all(one[name].equal(other[name]) for name in one if name.startswith("model/"))
-    lines = [json.loads(line) for line in (tmp_path / "whole" / "log.jsonl").read_text().splitlines()]
-    losses = [line["loss"] for line in lines if "loss" in line]
-    assert losses[-1] < 0.7 * losses[0]
-
-
-def test_what_it_does_not_report_cannot_decide(objective, small_world, tmp_path):
-    recipe, _, _ = parse(
-        [str(small_world / "recipe.yaml"), "--objective.name=tags", "--model={}", "--validation.metric=CIDEr-D"]
-    )
-    with pytest.raises(UserError, match=r"validation\.metric: there is no 'CIDEr-D' here; there are loss, last"):
-        run(recipe, tmp_path / "run")
-
-
-def test_an_objective_that_there_is_not_is_named(small_world, tmp_path):
-    recipe, _, _ = parse([str(small_world / "recipe.yaml"), "--objective.name=tags"])
+def test_a_tagger_learns_and_goes_on_where_it_stopped(begin, monkeypatch, tmp_path):
     with pytest.raises(UserError, match="a captioner learns by cross_entropy or policy_gradient, not by tags"):
-        run(recipe, tmp_path / "run")
+        begin(*GIVEN)
+    monkeypatch.setitem(OBJECTIVES, "tags", Objective("words of a photo (test)", "network", parts, ("loss",)))
+    with pytest.raises(UserError, match=r"validation\.metric: there is no 'CIDEr-D' here; there are loss, last"):
+        begin(*GIVEN, "--validation.metric=CIDEr-D")
+    begin(*GIVEN, "--max_steps=12", out=tmp_path / "whole")
+    for steps in (5, 12):
+        begin(*GIVEN, f"--max_steps={steps}", out=tmp_path / "parts", resume=steps == 12)
+    assert_same_tensors(tmp_path / "whole", tmp_path / "parts", ["last"])
+    losses = [line["loss"] for line in log_of(tmp_path / "whole", "loss")]
+    assert losses[-1] < 0.7 * losses[0]

@@ -9,6 +9,8 @@ import torch
 import tellapart
 from capscore.errors import UserError
 from tellapart import album, recipe_files
+from tellapart.recipe import Recipe
+from training.runs import curve
 
 SMALL = {
     "captioner": "up_down",
@@ -31,14 +33,9 @@ def data(tmp_path, own_cache, monkeypatch):
     return tmp_path / "data.json"
 
 
-def recipe_of(run):
-    return recipe_files.read_yaml(run.folder / "recipe.yaml")
-
-
 def test_a_run_knows_its_validations_and_gives_its_captioner(data, tmp_path):
     run = tellapart.train(SMALL, data=data, out=tmp_path / "run")
-    lines = map(json.loads, (tmp_path / "run" / "log.jsonl").read_text().splitlines())
-    logged = {line["step"]: line["val/loss"] for line in lines if "val/loss" in line}
+    logged = curve(tmp_path / "run", "val/loss")
     assert {step: row["loss"] for step, row in run.validations.items()} == logged
     assert list(logged) == [1, 2]
     assert run.position.finished == "all epochs done"
@@ -49,26 +46,28 @@ def test_a_run_knows_its_validations_and_gives_its_captioner(data, tmp_path):
     assert f"<b>{logged[run.position.best_step]:.4g}</b>" in html
 
 
-def test_overrides_are_nested_or_dotted_and_leave_their_neighbours(data, tmp_path):
-    nested = {"optim": {"betas": (0.8, 0.9)}, "model": {"width": 24}}
-    run = tellapart.train(
-        SMALL, data=[data], out=tmp_path / "run", overrides={"optim.lr": 0.25, "max_steps": 1, **nested}
-    )
-    found = recipe_of(run)
-    assert (found["optim"]["lr"], found["optim"]["betas"], found["max_steps"]) == (0.25, [0.8, 0.9], 1)
-    assert found["model"] == {"width": 24, "attention_width": 8}
-    assert found["data"]["min_count"] == 1
-    assert found["data"]["files"] == [str(data)]
+def test_overrides_are_nested_or_dotted_and_leave_their_neighbours_and_threads_are_those_of_the_call(data, tmp_path):
+    overrides = {"optim.lr": 0.25, "max_steps": 1, "threads": 2, "optim": {"betas": (0.8, 0.9)}, "model": {"width": 24}}
+    torch.set_num_threads(1)
+    try:
+        run = tellapart.train(SMALL, data=[data], out=tmp_path / "run", overrides=overrides)
+        assert torch.get_num_threads() == 1
+        with pytest.raises(UserError):
+            tellapart.train(SMALL, data=data, out=tmp_path / "run", overrides=overrides)
+        assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(1)
+    kept = recipe_files.read_yaml(run.folder / "recipe.yaml")
+    assert (kept["optim"]["lr"], kept["optim"]["betas"], kept["max_steps"]) == (0.25, [0.8, 0.9], 1)
+    assert kept["model"] == {"width": 24, "attention_width": 8}
+    assert (kept["data"]["min_count"], kept["data"]["files"]) == (1, [str(data)])
 
 
 def test_weights_of_rewards_are_one_value_and_one_of_them_can_be_set():
-    from tellapart.recipe import Recipe
-    from tellapart.recipe_files import flat, with_value
-
     def weights(overrides):
-        recipe = with_value(Recipe(), "objective.rewards.weights", {"cider_d": 1.0})
-        for name, value in flat(overrides).items():
-            recipe = with_value(recipe, name, value)
+        recipe = recipe_files.with_value(Recipe(), "objective.rewards.weights", {"cider_d": 1.0})
+        for name, value in recipe_files.flat(overrides).items():
+            recipe = recipe_files.with_value(recipe, name, value)
         return recipe.objective.rewards.weights
 
     assert weights({"objective": {"rewards": {"weights": {"geg_avg": 2}}}}) == {"geg_avg": 2}
@@ -85,28 +84,16 @@ def test_a_recipe_may_be_a_file_or_build_on_one_and_a_run_can_get_longer(data, t
 
 
 @pytest.mark.parametrize(
-    ("request_", "message"),
+    ("recipe", "overrides", "message"),
     [
-        ({"recipe": {"stages": []}}, "has stages"),
-        ({"recipe": {"epoch": 1}}, "epoch: a recipe has no such field; did you mean epochs"),
-        ({"recipe": SMALL, "overrides": {"optim.lrr": 1}}, "optim.lrr: a recipe has no such field"),
-        ({"recipe": SMALL, "overrides": {"epochs": "two"}}, "epochs must be a whole number, not 'two'"),
-        ({"recipe": "tiny/photo_xe"}, "there is no recipe 'tiny/photo_xe'; did you mean tiny/photos_xe"),
+        ({"stages": []}, {}, "has stages"),
+        ({"epoch": 1}, {}, "epoch: a recipe has no such field; did you mean epochs"),
+        (SMALL, {"optim.lrr": 1}, "optim.lrr: a recipe has no such field"),
+        (SMALL, {"epochs": "two"}, "epochs must be a whole number, not 'two'"),
+        ("tiny/photo_xe", {}, "there is no recipe 'tiny/photo_xe'; did you mean tiny/photos_xe"),
     ],
 )
-def test_a_wrong_request_is_one_sentence(tmp_path, request_, message):
+def test_a_wrong_request_is_one_sentence(tmp_path, recipe, overrides, message):
     with pytest.raises(UserError, match=message):
-        tellapart.train(**request_, out=tmp_path / "run")
+        tellapart.train(recipe, overrides=overrides, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_the_threads_of_a_recipe_are_not_those_of_who_called(data, tmp_path):
-    torch.set_num_threads(1)
-    try:
-        tellapart.train(SMALL, data=data, out=tmp_path / "run", overrides={"threads": 2, "max_steps": 1})
-        assert torch.get_num_threads() == 1
-        with pytest.raises(UserError):
-            tellapart.train(SMALL, data=data, out=tmp_path / "run", overrides={"threads": 2, "max_steps": 1})
-        assert torch.get_num_threads() == 1
-    finally:
-        torch.set_num_threads(1)

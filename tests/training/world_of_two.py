@@ -1,6 +1,6 @@
 """One run after the other in the same processes, because starting processes is what takes long.
 
-Argument: a folder with runs.json, a list of {"name", "arguments", "fault"}.  Each process writes NAME.RANK.json there:
+Argument: a folder with runs.json, a list of [name, arguments, fault].  Each process writes NAME.RANK.json there:
 how the run ended for it.
 """
 
@@ -53,9 +53,9 @@ def run(arguments, fault, world):
 def main(folder):
     torch.set_num_threads(1)
     with ProcessGroup.from_environment() as world:
-        for one in json.loads((folder / "runs.json").read_text()):
-            result = run(one["arguments"], one.get("fault"), world)
-            (folder / f"{one['name']}.{world.rank}.json").write_text(json.dumps(result))
+        for name, arguments, fault in json.loads((folder / "runs.json").read_text()):
+            result = run(arguments, fault, world)
+            (folder / f"{name}.{world.rank}.json").write_text(json.dumps(result))
 
 
 if __name__ == "__main__":

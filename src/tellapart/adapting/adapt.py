@@ -46,7 +46,6 @@ from tellapart.models import VISION_LANGUAGE
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import EncoderConfig, LoraConfig, Recipe
 from tellapart.retrievers import DEFAULT as RETRIEVER
-from tellapart.retrievers.retriever import Retriever
 from tellapart.rewards.preference import LEAST, Decision, learn
 from tellapart.training import build, run_folder
 from tellapart.training.checks import check
@@ -162,7 +161,13 @@ class _Adapting:
             raise UserError(f"feedback: these are {len(self.decisions)} decisions; {LEAST} are needed.")
         self.preference = learn(self.decisions) if self.decisions else None
         self.retrievers = [load_retriever(name, device=self.device) for name in self.retriever_names]
-        _require_two(*self.retrievers)
+        rewards, judge = self.retrievers
+        if rewards.sees != "photos":
+            raise UserError(f"--retriever {rewards.name}: it compares with captions by people, and here are none.")
+        if rewards.sha256 == judge.sha256:
+            raise UserError(
+                f"--retriever {rewards.name}: the judge decides whether the model is kept; it cannot reward it."
+            )
         if isinstance(self.model, PhotoCaptioner):
             self.captioner = self.model
         else:
@@ -255,9 +260,8 @@ class _Adapting:
         reasons = {
             problem.split(": image ", 1)[-1].partition(": ")[0]: problem.rsplit(": ", 1)[-1] for problem in problems
         }
-        lost = [example for example in photos.examples if str(example.id) not in usable]
-        why = "cannot be read"
-        return recipe, {str(one.id): (str(one.file), reasons.get(str(one.id), why)) for one in lost}
+        lost = {str(example.id): str(example.file) for example in photos.examples if str(example.id) not in usable}
+        return recipe, {id: (file, reasons.get(id, "cannot be read")) for id, file in lost.items()}
 
     def _recipe(self, photos: Photos, data: Path) -> Recipe:
         model = self.captioner.model
@@ -265,10 +269,19 @@ class _Adapting:
             config = models.read_config(self.work / _BEFORE, "captioner")
         else:
             config = models.Config(VISION_LANGUAGE, {}, {})
-        inputs = {name: _encoder(regions_of(identity)[0]) for name, identity in config.inputs.items()}
+        inputs = {name: regions_of(identity)[0] for name, identity in config.inputs.items()}
+        names = [part.name for part in fields(EncoderConfig)]
+        encoders = {
+            stream: EncoderConfig(**{name: identity[name] for name in names if name in identity})
+            for stream, identity in inputs.items()
+        }
         recipe = recipe_files.filled(Recipe(), recipe_files.read(RECIPE).content)
         for name, value in self.overrides.items():
             recipe = recipe_files.with_value(recipe, name, value)
+        language: Any = getattr(model.captioner, "language", model.captioner)
+        is_large = sum(tensor.numel() for tensor in models.own_weights(language).values()) > LARGE
+        # As stated; else beside the layers of a large model, of which only small parts are then trained.
+        lora = LoraConfig(rank=_RANK) if is_large and not recipe.lora.rank else recipe.lora
         rewards = replace(recipe.objective.rewards, image_retriever=self.retriever_names[0])
         if self.preference:
             rewards.weights = {"preference": 1.0} | rewards.weights
@@ -277,14 +290,16 @@ class _Adapting:
             recipe,
             captioner=config.name,
             model={key: value for key, value in config.settings.items() if not models.is_size(key)},
-            inputs=inputs,
+            inputs=encoders,
             init_from=str(self.work / _BEFORE),
-            lora=_lora(recipe.lora, model),
+            lora=lora,
             data=replace(
                 recipe.data,
                 files=[str(data)],
                 features=str(self.work / "features"),
-                views=0 if model.encoder or any(one.detected for one in inputs.values()) else recipe.data.views,
+                views=0
+                if model.encoder or any(encoder.detected for encoder in encoders.values())
+                else recipe.data.views,
                 max_words=max(recipe.data.max_words, 0 if isinstance(model.tokenizer, WordTokenizer) else _TOKENS),
             ),
             objective=replace(recipe.objective, rewards=rewards),
@@ -309,8 +324,7 @@ class _Adapting:
         return build.run(replace(recipe, max_minutes=max(left, 0.05)), run, resume=True).position
 
     def _captioners(self) -> Captioners:
-        data, device = [str(self.work / "data.json")], str(self.captioner.device)
-        detector = self.detector_file or None
+        data, device, detector = [str(self.work / "data.json")], str(self.captioner.device), self.detector_file or None
         return Captioners(self.work / "captions", device, self.work / "features", data, detector)
 
     def _finish(self, photos: Photos, problems: list[str], position: Position) -> Adapted:
@@ -336,7 +350,11 @@ class _Adapting:
             self.out, title=f"Adapted to {photos.name}", subtitle=f"{adapted.summary} {trained}.", first=_SHOWN
         )
         if adapted.kept:
-            load(self.work / _AFTER, device="cpu").save_pretrained(self.out, metrics=_figures(grid.scores[_AFTER]))
+            scores = grid.scores[_AFTER].items()
+            figures = {
+                name: score for name, score in scores if name.startswith(("P@1/", "R@1[")) and "hard" not in name
+            }
+            load(self.work / _AFTER, device="cpu").save_pretrained(self.out, metrics=figures)  # of the model card
         outcome = json.loads(files.read_text(self.out / OUTCOME)) | {
             "kept": adapted.kept,
             "checks": [asdict(check) for check in checks],
@@ -353,24 +371,12 @@ class _Adapting:
 
     def _learned(self) -> str:
         """A sentence on whether the feedback is used; nothing if there was none."""
-        if not self.decisions:
-            return ""
-        if self.preference is None:
-            return (
-                f"it is not used: its {len(self.decisions)} decisions do not predict each other better than chance "
-                "(cross-validation over photos)."
-            )
-        share = f"{100 * self.preference.predicted:.0f} %"
-        return f"of its {len(self.decisions)} decisions, {share} are predicted by those about other photos."
-
-
-def _require_two(rewards: Retriever, judge: Retriever) -> None:
-    if rewards.sees != "photos":
-        raise UserError(f"--retriever {rewards.name}: it compares with captions by people, and here are none.")
-    if rewards.sha256 == judge.sha256:
-        raise UserError(
-            f"--retriever {rewards.name}: the judge decides whether the model is kept; it cannot reward it."
-        )
+        decisions = f"its {len(self.decisions)} decisions"
+        if self.preference is not None:
+            share = f"{100 * self.preference.predicted:.0f} %"
+            return f"of {decisions}, {share} are predicted by those about other photos."
+        chance = "do not predict each other better than chance (cross-validation over photos)."
+        return f"it is not used: {decisions} {chance}" if self.decisions else ""
 
 
 def _claim(out: Path, request: Mapping[str, Any]) -> Adapted | None:
@@ -392,24 +398,8 @@ def _claim(out: Path, request: Mapping[str, Any]) -> Adapted | None:
     return Adapted(out, checks, outcome["scores"], outcome["problems"], feedback=outcome.get("feedback", ""))
 
 
-def _lora(stated: LoraConfig, model: models.Model) -> LoraConfig:
-    """As stated; else beside the layers of a large model, of which only small parts are then trained."""
-    captioner: Any = model.captioner
-    size = sum(tensor.numel() for tensor in models.own_weights(getattr(captioner, "language", captioner)).values())
-    return stated if stated.rank or size <= LARGE else LoraConfig(rank=_RANK)
-
-
-def _encoder(identity: Mapping[str, Any]) -> EncoderConfig:
-    return EncoderConfig(**{one.name: identity[one.name] for one in fields(EncoderConfig) if one.name in identity})
-
-
 def _split(photos: Photos) -> Split:
     return Split(photos.name, photos.name, photos.of(HELD_OUT), [])
-
-
-def _figures(scores: Mapping[str, float]) -> dict[str, float]:
-    """The figures of a model card."""
-    return {name: score for name, score in scores.items() if name.startswith(("P@1/", "R@1[")) and "hard" not in name}
 
 
 def _json(content: object) -> bytes:

@@ -53,7 +53,7 @@ def find(named: Name | Sequence[Name]) -> Photos:
     """Of folders, data files, whose captions are not read, or photos."""
     paths = [os.fspath(path) for path in ([named] if isinstance(named, str | os.PathLike) else named)]
     opened, problems = open_all(paths)
-    files = {str(example.file): example for one in opened for example in one.examples}
+    files = {str(example.file): example for part in opened for example in part.examples}
     if not files:
         raise UserError(problems[0] if problems else "there is no photo to learn from.")
     different: dict[str, Example] = {}
@@ -64,8 +64,8 @@ def find(named: Name | Sequence[Name]) -> Photos:
             different.setdefault(picture, Example(str(len(different)), Path(file).absolute()))
     if len(different) == 1 and len(files) > 1:
         raise UserError(f"{paths[0]}: all {len(files)} photos are copies of one; there is nothing to tell apart.")
-    name = next((one.name for one in opened if one.name), "photos")
-    bad = len(problems) - sum(len(one.problems) for one in opened)
+    name = next((part.name for part in opened if part.name), "photos")
+    bad = len(problems) - sum(len(part.problems) for part in opened)
     copies = len(files) - len(different) - bad
     return divided(Photos(name, list(different.values()), list(different), copies, problems))
 

@@ -90,10 +90,9 @@ def beam_search(
         raise ValueError(f"diversity must be 0 or more, not {diversity}")
     token, max_words, length_penalty = opening(memory, rules.bos), rules.max_words, rules.length_penalty
     device = token.device
-    constraints = rules.on(device)
     width = beam // groups
     logits, state = captioner.step(token, captioner.start(memory), memory)  # (B, V)
-    logp = constraints.rule_out_(log_probabilities(logits), token.new_empty(len(token), 0))
+    logp = rules.rule_out_(log_probabilities(logits), token.new_empty(len(token), 0))
     photos = np.arange(len(token))  # (A,) still searched, by their place in the batch
     live = [_Beam.empty(photos, max_words, rules.pad, logp)] * groups
     banks = [_Bank.empty(live[0], -(-n_best // groups)) for _ in live]
@@ -137,7 +136,7 @@ def beam_search(
         prefix = torch.from_numpy(tokens.reshape(-1, length)).to(device)
         row = torch.from_numpy(np.concatenate([beams.row for beams in live], axis=1).ravel()).to(device)
         logits, state = captioner.step(prefix[:, -1], select(state, row), memory)
-        logp = constraints.rule_out_(log_probabilities(logits), prefix)
+        logp = rules.rule_out_(log_probabilities(logits), prefix)
     return _Bank.joined(banks, n_best).hypotheses(rules.eos, device)
 
 

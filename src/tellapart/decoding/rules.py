@@ -6,6 +6,7 @@ A rule depends only on the words so far, so it holds for hypotheses of a beam in
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -86,28 +87,13 @@ class Rules:
         banned, special = tuple(tokenizer.banned_ids), (tokenizer.bos, tokenizer.eos, tokenizer.pad)
         return cls(*special, banned, max_words, min_words, no_repeat, length_penalty)
 
-    def on(self, device: torch.device) -> Constraints:
-        """The same as tensors, where the captioner is."""
-        banned = torch.tensor(sorted(set(self.banned)), dtype=torch.long, device=device)
-        return Constraints(banned, self.eos, self.min_words, self.no_repeat)
-
-
-@dataclass(frozen=True)
-class Constraints:
-    """Rules as tensors: they say which words may come next."""
-
-    banned: Tensor  # (W,) word ids
-    eos: int
-    min_words: int
-    no_repeat: int
-
     def rule_out_(self, logits: Tensor, prefix: Tensor) -> Tensor:
         """Put -inf, in place, where a word may not follow.
 
         logits  (N, V)  of the next word, normalised or not
         prefix  (N, t)  the words so far, without BOS
         """
-        logits.index_fill_(1, self.banned, -torch.inf)
+        logits.index_fill_(1, _ids(self.banned, logits.device), -torch.inf)
         if self.no_repeat and prefix.shape[1] >= self.no_repeat:
             logits.masked_fill_(self._repeated(prefix, logits.shape[1]), -torch.inf)
         if prefix.shape[1] < self.min_words:
@@ -126,3 +112,10 @@ class Constraints:
         repeated = torch.zeros(len(prefix), vocab_size, dtype=torch.bool, device=prefix.device).scatter_(1, words, True)
         repeated[:, self.eos] = False
         return repeated
+
+
+@lru_cache(maxsize=16)
+def _ids(words: tuple[int, ...], device: torch.device) -> Tensor:
+    """Different words, where the captioner is; not made for inference, as gradients flow through what they change."""
+    with torch.inference_mode(False):
+        return torch.tensor(sorted(set(words)), dtype=torch.long, device=device)

@@ -46,10 +46,9 @@ class Rollout:
 def greedy(captioner: Captioner, memory: Any, rules: Rules) -> Rollout:
     """The likeliest next word, again and again: one caption per photo."""
     start = opening(memory, rules.bos)
-    constraints = rules.on(start.device)
 
     def choose(logits: Tensor, prefix: Tensor, row: Tensor, _: Tensor) -> tuple[Tensor, Tensor]:
-        word = constraints.rule_out_(logits.detach().clone(), prefix).argmax(dim=1)[row]
+        word = rules.rule_out_(logits.detach().clone(), prefix).argmax(dim=1)[row]
         return word, _of(word, row, log_probabilities(logits))
 
     return _roll_out(captioner, memory, rules, choose, start, samples=1)
@@ -80,11 +79,10 @@ def sample(
     if samples < 1 or not temperature > 0 or top_k < 0 or not 0 < top_p <= 1:
         raise ValueError(f"these cannot be: {samples} samples, {temperature=}, {top_k=}, {top_p=}")
     start = opening(memory, rules.bos)
-    constraints = rules.on(start.device)
     numbers = None if uniform is None else uniform.to(start.device)
 
     def choose(logits: Tensor, prefix: Tensor, row: Tensor, captions: Tensor) -> tuple[Tensor, Tensor]:
-        allowed = constraints.rule_out_(logits.clone(), prefix)
+        allowed = rules.rule_out_(logits.clone(), prefix)
         policy = tempered(allowed, temperature, top_k, top_p)
         probability = policy.detach().exp()
         if numbers is not None:

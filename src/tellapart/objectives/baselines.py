@@ -24,11 +24,11 @@ from tellapart.rewards import Reward
 def leave_one_out(reward: Reward, samples: int) -> Reward:
     """The mean over the K - 1 siblings of each caption."""
 
-    def others(values: Tensor) -> Tensor:
+    def mean_of_siblings(values: Tensor) -> Tensor:
         group = _grouped(values, samples)
         return mean_of_others(group.sum(1, keepdim=True), group, samples).flatten(0, 1)
 
-    return _each(reward, others)
+    return _each(reward, mean_of_siblings)
 
 
 def mean(reward: Reward, samples: int) -> Reward:
@@ -40,12 +40,8 @@ def mean_of_best(reward: Reward, mask: Tensor, samples: int, best: int) -> Rewar
     """The mean over the Q best captions of a photo (b2, GL-RG).  mask (N, T): the words that captions have"""
     chosen = reward.per_caption(mask).view(-1, samples).topk(best, dim=1).indices  # (B, Q)
 
-    def of_best(values: Tensor) -> Tensor:
-        group = _grouped(values, samples)
-        rows = torch.arange(len(group), device=values.device)[:, None]
-        return _repeat(group[rows, chosen].mean(1), samples)
-
-    return _each(reward, of_best)
+    rows = torch.arange(len(chosen), device=chosen.device)[:, None]
+    return _each(reward, lambda values: _repeat(_grouped(values, samples)[rows, chosen].mean(1), samples))
 
 
 def of_photo(reward: Reward, photos: int, samples: int) -> Reward:

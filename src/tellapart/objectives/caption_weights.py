@@ -37,7 +37,16 @@ def caption_weights(config: CaptionWeights, context: RewardContext) -> list[Tens
     if config.by == "leave_one_out":
         values = _leave_one_out(config.metric, context, items, numbers)
     else:
-        values = _distinct(_against_look_alikes(context, items), items, len(counts))
+        # Mean CIDEr-D of each reference against the references of its item's look-alikes; 0 where there are none.
+        consensus, groups = context.consensus("CIDEr-D"), context.look_alikes.numpy()[items]  # (N, k)
+        scores = np.zeros(len(items))
+        for place in range(groups.shape[1]):
+            present = np.flatnonzero(groups[:, place] >= 0)
+            scores[present] += _scored(consensus, context.references, groups[present, place], rows=present)
+        scores /= np.maximum((groups >= 0).sum(1), 1)
+        most = np.zeros(len(counts))
+        np.maximum.at(most, items, scores)
+        values = _MOST - np.divide(scores, most[items], out=np.full_like(scores, 0.5), where=most[items] > 0)
     weights = _normalised(values, items, len(counts), config.normalise)
     return list(torch.split(torch.from_numpy(weights.astype(np.float32)), counts))
 
@@ -62,17 +71,6 @@ def _leave_one_out(
     return _scored(consensus, references, items, numbers)
 
 
-def _against_look_alikes(context: RewardContext, items: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Mean CIDEr-D of each reference against the references of its item's look-alikes; 0 where there are none."""
-    consensus, groups = context.consensus("CIDEr-D"), context.look_alikes.numpy()[items]  # (N, k)
-    total, counts = np.zeros(len(items)), (groups >= 0).sum(1)
-    for place in range(groups.shape[1]):
-        present = np.flatnonzero(groups[:, place] >= 0)
-        total[present] += _scored(consensus, context.references, groups[present, place], rows=present)
-    mean: NDArray[np.float64] = total / np.maximum(counts, 1)
-    return mean
-
-
 def _scored(
     consensus: Consensus,
     references: Sequence[Sequence[Sequence[int]]],
@@ -90,12 +88,6 @@ def _scored(
         but = None if left_out is None else torch.from_numpy(left_out[part])
         parts.append(consensus(tokens, torch.from_numpy(against[part]), but).double().numpy())
     return np.concatenate(parts) if parts else np.zeros(0)
-
-
-def _distinct(scores: NDArray[np.float64], items: NDArray[np.int64], count: int) -> NDArray[np.float64]:
-    most = np.zeros(count)
-    np.maximum.at(most, items, scores)
-    return _MOST - np.divide(scores, most[items], out=np.full_like(scores, 0.5), where=most[items] > 0)
 
 
 def _normalised(

@@ -22,7 +22,6 @@ from torch.utils.checkpoint import checkpoint
 
 from tellapart.captioners import Captioner, select
 from tellapart.data.batches import Batch
-from tellapart.data.streams import Inputs
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.decoding.beam import beam_search
 from tellapart.decoding.rules import Rules
@@ -160,13 +159,13 @@ class PolicyGradient:
         learned = rollout.mask & ~rollout.logp.isneginf()  # a reference may have words that are banned
         logp = rollout.logp.masked_fill(~learned, 0.0)
         loss, weight = policy_gradient(logp, above, learned, config.reduction)
-        line = {
-            "loss": 0.0,
-            **line,
-            **sample_stats(sampled, samples, self._content, self._view.vocabulary.eos)._asdict(),
-        }
+        stats = sample_stats(sampled, samples, self._content, self._view.vocabulary.eos)
+        line = {"loss": 0.0, **line, **stats._asdict()}
         if self._reference_policy is not None:
-            kl = divergence(logp, self._reference_logp(inputs, rollout), learned, config.reduction)
+            policy: Captioner = self._reference_policy  # type: ignore[assignment]
+            with torch.no_grad():
+                reference_logp = self._scored(policy.encode(inputs), rollout, policy).logp
+            kl = divergence(logp, reference_logp, learned, config.reduction)
             loss, line["kl"] = loss + config.kl * kl, kl.item()
         return StepResult(loss, weight, line | {"loss": loss.item()}, captions=len(rollout.tokens))
 
@@ -203,9 +202,9 @@ class PolicyGradient:
         return self._scored(memory, drawn)
 
     def _draw(self, memory: Any, samples: int, forced: Tensor | None = None) -> Rollout:
-        if self._config.sampler == "greedy":
-            return greedy(self._captioner, memory, self._rules)
         config = self._config
+        if config.sampler == "greedy":
+            return greedy(self._captioner, memory, self._rules)
         return sample(
             self._captioner,
             memory,
@@ -278,7 +277,8 @@ class PolicyGradient:
             together(rollout.logp, references.logp, 0.0),
             together(rollout.mask, references.mask, False),
         )
-        which = _chosen(batch).view(photos, -1)[:, :wanted]
+        assert batch.chosen is not None
+        which = batch.chosen.view(photos, -1)[:, :wanted]
         none = which.new_full((photos, len(rollout.tokens) // photos), -1)
         return joined, torch.cat([none, which], 1).flatten()
 
@@ -306,7 +306,7 @@ class PolicyGradient:
                     other = greedy(self._captioner, memory, self._rules)
                 others, _ = self._in_words(other.tokens, other.mask, batch, progress)
             case "references":
-                others, _ = self._in_words(batch.tokens, batch.token_mask, batch, progress, _chosen(batch))
+                others, _ = self._in_words(batch.tokens, batch.token_mask, batch, progress, batch.chosen)
         return baselines.of_photo(self._scores.score_baseline(others), len(batch.photos), samples)
 
     def _in_words(
@@ -314,13 +314,9 @@ class PolicyGradient:
     ) -> tuple[SampledCaptions, Tensor | None]:
         """Captions as words, and which word each token is part of (N, T)."""
         words = self._view(tokens, mask)
-        photos = _photos(batch, len(tokens) // len(batch.photos))
+        photos = torch.as_tensor(batch.photos, device=batch.tokens.device)  # positions in the data
+        photos = photos.repeat_interleave(len(tokens) // len(batch.photos))
         return SampledCaptions(words.ids, words.mask, photos, reference, progress, words.texts), words.spans
-
-    @torch.no_grad()
-    def _reference_logp(self, inputs: Inputs, rollout: Rollout) -> Tensor:
-        policy: Captioner = self._reference_policy  # type: ignore[assignment]
-        return self._scored(policy.encode(inputs), rollout, policy).logp
 
 
 class RunningMean:
@@ -365,17 +361,6 @@ def sample_stats(sampled: SampledCaptions, samples: int, content: Tensor, eos: i
         1 - ended.float().mean().item(),
         float(sampled.mask.sum()),
     )
-
-
-def _photos(batch: Batch, each: int) -> Tensor:
-    """(B*each,) the positions of the photos in the data"""
-    return torch.as_tensor(batch.photos, device=batch.tokens.device).repeat_interleave(each)
-
-
-def _chosen(batch: Batch) -> Tensor:
-    if batch.chosen is None:
-        raise ValueError("the batch does not say which references it has")
-    return batch.chosen
 
 
 def _unscored(tokens: Tensor, mask: Tensor) -> Rollout:

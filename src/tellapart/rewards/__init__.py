@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from capscore.errors import UserError
 from tellapart.plugins import maker
@@ -46,6 +46,14 @@ class SampledCaptions:
         """The places of these captions in the batch."""
         return slice(self.first, self.first + len(self.words))
 
+    def reward(self, sentence: Any, words: Any = None) -> Reward:
+        """Numbers of these captions (N,), and of their words (N, W), in single precision and on their device."""
+        import torch
+
+        here, number = self.words.device, torch.float32
+        each = None if words is None else torch.as_tensor(words).to(here, number)
+        return Reward(torch.as_tensor(sentence).to(here, number), each)
+
     @property
     def ids(self) -> Tensor:
         """(N, W) the words, with -1 behind each caption: one that was cut has no end to tell where it stops."""
@@ -72,11 +80,8 @@ class Reward:
 
     def __mul__(self, factor: Tensor | float) -> Reward:
         """`factor` is a number, or one for each caption (N,)."""
-        if self.words is None:
-            return Reward(self.sentence * factor)
-        return Reward(
-            self.sentence * factor, self.words * (factor if isinstance(factor, int | float) else factor[:, None])
-        )
+        of_words = factor if isinstance(factor, int | float) else factor[:, None]
+        return Reward(self.sentence * factor, None if self.words is None else self.words * of_words)
 
     def per_caption(self, mask: Tensor) -> Tensor:
         """(N,) the sentence's number and the mean of its words': one figure for choosing and for logs.
@@ -116,12 +121,12 @@ def of_term(term: Term, sampled: SampledCaptions, name: str) -> Reward:
     what = f"{plugin}: the reward {name!r}" if plugin else f"the reward {name!r}"
     if not isinstance(reward, Reward):
         raise UserError(f"{what} must give a Reward, not a {type(reward).__name__}.")
-    for field, wanted in (("sentence", sampled.mask.shape[:1]), ("words", sampled.mask.shape)):
-        values = getattr(reward, field)
-        if values is None and field == "words":
-            continue
+    for field, values, wanted in (
+        ("sentence", reward.sentence, sampled.mask.shape[:1]),
+        ("words", reward.words, sampled.mask.shape),
+    ):
         shape = getattr(values, "shape", None)
-        if shape != wanted:
+        if shape != wanted and (field == "sentence" or values is not None):
             kind = f"a {type(values).__name__}" if shape is None else tuple(shape)
             raise UserError(f"{what}: Reward.{field} must be a tensor of shape {tuple(wanted)}, not {kind}.")
     wrong = ~reward.per_caption(sampled.mask).isfinite()

@@ -67,13 +67,13 @@ class Consensus:
 
     def scores(self, captions: Sentences, photos: Tensor, but: Tensor | None = None) -> NDArray[np.float64]:
         """(N,): what `__call__` gives, of captions that are prepared already."""
-        of, references, grouped = _numbers(photos), self.references, self._grouped
+        rows, references, grouped = _numbers(photos), self.references, self._grouped
         if but is not None:
             left_out = _numbers(but)
-            chosen, first = others(grouped.first, of, left_out)
+            chosen, first = others(grouped.first, rows, left_out)
             grouped = Grouped(grouped.sentences[chosen], first)
-            of, references = np.arange(len(of)), references.without(of, left_out)
-        return MEASURES[self.measure](captions, of, references, grouped)
+            rows, references = np.arange(len(rows)), references.without(rows, left_out)
+        return MEASURES[self.measure](captions, rows, references, grouped)
 
     def __call__(self, tokens: Tensor, photos: Tensor, but: Tensor | None = None) -> Tensor:
         """(N,) float32 on the device of `tokens`; 0 where there is no reference to compare with.
@@ -103,8 +103,8 @@ class MeteorConsensus:
     def __call__(self, texts: Sequence[str], photos: Tensor, but: Tensor | None = None) -> Tensor:
         """As that of `Consensus`, of texts."""
         sampled = tokenize(texts)
-        of = _numbers(photos)
-        chosen, first = others(self._first, of, np.full_like(of, -1) if but is None else _numbers(but))
+        rows = _numbers(photos)
+        chosen, first = others(self._first, rows, np.full_like(rows, -1) if but is None else _numbers(but))
         words = [self._words[sentence] for sentence in chosen.tolist()]
         compared_with = [words[begin:end] for begin, end in pairwise(first.tolist())]
         scores = meteor.value(self._meteor.statistics(sampled, compared_with))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -143,11 +143,8 @@ class CaptionReward:
             )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.term, str(self.pool.folder.absolute()), self._device, self.settings)
-
-
-def _reopened(term: str, pool: str, device: str, settings: dict[str, Any]) -> CaptionReward:
-    return CaptionReward(term, pool, device=device, **settings)
+        reopen = partial(CaptionReward, device=self._device, **self.settings)
+        return reopen, (self.term, str(self.pool.folder.absolute()))
 
 
 class PoolContext(RewardContext):
@@ -200,9 +197,9 @@ _CHANNELS = (1, 3, 4)  # grey, RGB, RGB with transparency
 
 # (N, P) of each caption to each photo, (N,) which is its own, the retriever's scale -> (N,)
 TERMS: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
-    "similarity": lambda similarity, own, scale: similarity.gather(1, own[:, None]).squeeze(1),
+    "similarity": lambda similarity, targets, scale: similarity.gather(1, targets[:, None]).squeeze(1),
     "log_probability": log_probability,
-    "accuracy": lambda similarity, own, scale: accuracy(similarity, own),
+    "accuracy": lambda similarity, targets, scale: accuracy(similarity, targets),
 }
 
 
@@ -243,13 +240,13 @@ class PhotoReward:
         if not len(texts):
             return []
         with torch.inference_mode(), torch.autocast(self.retriever.device.type, enabled=False):
-            photos, own = self._embedded(images)
+            photos, targets = self._embedded(images)
             if self.term != "similarity" and len(photos) == 1:
                 raise UserError(
                     f"{self.term} compares a photo with the others of the batch, and all texts are of one photo."
                 )
             similarity = self.retriever.embed_captions(list(texts)).float() @ photos.T
-            scores = TERMS[self.term](similarity, own, self.scale or self.retriever.scale)
+            scores = TERMS[self.term](similarity, targets, self.scale or self.retriever.scale)
         return scores.tolist()
 
     def _embedded(self, images: Sequence[Any]) -> tuple[Tensor, Tensor]:
@@ -258,7 +255,7 @@ class PhotoReward:
         assert encoder is not None
         read: dict[object, NDArray[np.uint8]] = {}  # each file or object once
         places: dict[bytes, int] = {}
-        different, own = list[NDArray[np.uint8]](), list[int]()
+        different, targets = list[NDArray[np.uint8]](), list[int]()
         for image in images:
             key = os.fspath(image) if isinstance(image, str | os.PathLike) else id(image)
             if key not in read:
@@ -267,9 +264,9 @@ class PhotoReward:
             place = places.setdefault(pixels.tobytes(), len(places))
             if place == len(different):
                 different.append(pixels)
-            own.append(place)
+            targets.append(place)
         parts = [self.retriever.embed_pixels(np.stack(part)).float() for part in batched(different, _BATCH)]
-        return torch.cat(parts), torch.tensor(own, device=parts[0].device)
+        return torch.cat(parts), torch.tensor(targets, device=parts[0].device)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "retriever"}

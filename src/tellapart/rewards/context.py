@@ -240,14 +240,11 @@ class RewardContext:
             captions = None
             if rule.by == "caption":
                 texts = [text for example in examples for text in example.captions]
-                of = np.repeat(np.arange(len(examples)), [len(example.captions) for example in examples])
-                captions = Captions(self.retriever.embed_captions(texts).float().cpu().numpy(), of)
+                rows = np.repeat(np.arange(len(examples)), [len(example.captions) for example in examples])
+                captions = Captions(self.retriever.embed_captions(texts).float().cpu().numpy(), rows)
             sets = map(str, self.source.tolist()) if within_sets else [""] * len(examples)
-            among = [
-                Photo(str(each.file), str(i), each.id, of)
-                for i, (each, of) in enumerate(zip(examples, sets, strict=True))
-            ]
-            return mine(among, vectors, rule, captions)
+            numbered = enumerate(zip(examples, sets, strict=True))
+            return mine([Photo(str(e.file), str(i), e.id, of) for i, (e, of) in numbered], vectors, rule, captions)
 
         def make() -> Neighbours:
             if not file.exists():
@@ -267,17 +264,17 @@ class RewardContext:
         groups = group_files.load(file)
         place = {str(Path(example.file).absolute()): i for i, example in enumerate(self.data.examples)}
         number = np.array([place.get(str(Path(photo.file).absolute()), -1) for photo in groups.photos])
-        ours = np.flatnonzero(number >= 0)
-        if len(ours) < len(self.data):
-            missing = next(e.id for i, e in enumerate(self.data.examples) if i not in set(number[ours].tolist()))
+        rows = np.flatnonzero(number >= 0)
+        if len(rows) < len(self.data):
+            missing = next(e.id for i, e in enumerate(self.data.examples) if i not in set(number[rows].tolist()))
             raise UserError(
                 f"{file}: the training photo {missing} is not in it; were look-alikes found for another split?"
             )
         indices = np.full((len(self.data), groups.indices.shape[1]), -1)
         scores = np.zeros(indices.shape, np.float32)
-        alike = groups.indices[ours]
-        indices[number[ours]] = np.where(alike >= 0, number[alike], -1)
-        scores[number[ours]] = -groups.scores[ours] if groups.rule.metric == "euclidean" else groups.scores[ours]
+        alike, sign = groups.indices[rows], -1 if groups.rule.metric == "euclidean" else 1
+        indices[number[rows]] = np.where(alike >= 0, number[alike], -1)
+        scores[number[rows]] = sign * groups.scores[rows]
         return _without(indices, scores, indices < 0, wanted)  # those of other splits
 
 

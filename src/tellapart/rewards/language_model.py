@@ -17,7 +17,6 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from capscore.errors import UserError
 from capscore.fluency import END, ORDER, START, UNKNOWN, Floats, Ints, KneserNey
@@ -95,7 +94,7 @@ class Fluency:
         is_word = np.arange(numbers.shape[1]) < captions.lengths[:, None]
         terms = self._model.terms_of(windows[is_word])
         owner = np.repeat(np.arange(len(numbers)), captions.lengths)
-        return Reward(torch.from_numpy(shortfall(terms, owner, len(numbers))).float().to(sampled.words.device))
+        return sampled.reward(shortfall(terms, owner, len(numbers)))
 
 
 def shortfall(terms: Floats, owner: Ints, count: int) -> Floats:
@@ -128,4 +127,4 @@ class UnusualOrder:
         roles = self._role[captions.tokens].tolist()
         ends = captions.starts + captions.lengths
         each = [roles[start:end] for start, end in zip(captions.starts, ends, strict=True)]
-        return Reward(-torch.from_numpy(self._people.unusual(each)).float().to(sampled.words.device))
+        return sampled.reward(-self._people.unusual(each))

@@ -60,7 +60,8 @@ class LocalDiscriminative:
         self._look_alikes = None
         if config.qualify == "contrast":
             assert look_alikes is not None
-            self._look_alikes = _with_references(look_alikes, consensus)
+            has_references = (look_alikes >= 0) & (consensus.references.sizes[look_alikes] > 0)
+            self._look_alikes = np.where(has_references, look_alikes, -1).astype(np.int64)
         self._stop_words = None if stop_words is None else stop_words.cpu().numpy()
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
@@ -68,15 +69,15 @@ class LocalDiscriminative:
         consensus, config = self._consensus, self._config
         captions = consensus.sentences(sampled.ids)
         sentence = consensus.scores(captions, sampled.photos, sampled.reference)
-        photos = own = sampled.photos.cpu().numpy().astype(np.int64)
+        photos = rows = sampled.photos.cpu().numpy().astype(np.int64)
         references = consensus.references
         if sampled.reference is not None:
             references = references.without(photos, sampled.reference.cpu().numpy().astype(np.int64))
-            own = np.arange(len(photos))
+            rows = np.arange(len(photos))
 
         gains, weights = references.word_gains(
             captions,
-            own,
+            rows,
             threshold=config.threshold if config.qualify == "rare" else -np.inf,
             normalised=config.tf == "normalised",
             sigma=SIGMA if config.length_penalty else np.inf,
@@ -87,7 +88,7 @@ class LocalDiscriminative:
         if self._look_alikes is None:
             qualifies = weights > config.word_threshold
         else:
-            qualifies = references.occurrences(captions, own) > 0
+            qualifies = references.occurrences(captions, rows) > 0
             qualifies &= self._tells_apart(captions, self._look_alikes[photos])
             if self._stop_words is not None:
                 qualifies &= ~self._stop_words[tokens]
@@ -95,17 +96,17 @@ class LocalDiscriminative:
 
         bonus = np.where(qualifies, _SCALE * gains, 0.0)
         if config.at_most_references:
-            bonus[_earlier_occurrences(tokens) >= references.occurrences(captions, own)] = 0
+            earlier = np.tril(tokens[:, :, None] == tokens[:, None, :], -1).sum(2)  # how often it has had the word
+            bonus[earlier >= references.occurrences(captions, rows)] = 0
         if config.share:
             total = bonus.sum(1)
             bonus *= np.divide(config.share * sentence, total, out=np.zeros_like(total), where=total > 0)[:, None]
         if config.centre and qualifies.any():
             bonus[qualifies] -= bonus[qualifies].mean()
 
-        out = torch.zeros(sampled.words.shape, dtype=torch.float32)
-        out[:, :width] = torch.from_numpy(config.bonus * bonus)
-        device = sampled.words.device
-        return Reward(torch.from_numpy(sentence).to(device, torch.float32), out.to(device))
+        words = np.zeros(sampled.words.shape)
+        words[:, :width] = config.bonus * bonus
+        return sampled.reward(sentence, words)
 
     def _tells_apart(self, captions: Sentences, others: Longs) -> Bools:
         """(N, T): do fewer than half of the photo's look-alikes have this word in a reference?
@@ -144,11 +145,7 @@ class Differences:
         scores[owner, place + 1] = self.consensus.scores(prefixes, sampled.photos[rows], reference)
         words = np.zeros((count, width))
         words[owner, place] = scores[owner, place + 1] - scores[owner, place]
-        whole = scores[np.arange(count), captions.lengths]
-        device = sampled.words.device
-        return Reward(
-            torch.from_numpy(whole).to(device, torch.float32), torch.from_numpy(words).to(device, torch.float32)
-        )
+        return sampled.reward(scores[np.arange(count), captions.lengths], words)
 
 
 def ngram_weights(consensus: Consensus, n: int, *, tf: Frequency = "count") -> tuple[NDArray[np.int32], Floats]:
@@ -174,15 +171,3 @@ def with_thresholds(config: LocalConfig, consensus: Consensus) -> LocalConfig:
 
 def _quantile(weights: Floats, share: float) -> float:
     return float(np.quantile(weights, share, method="inverted_cdf"))
-
-
-def _with_references(look_alikes: NDArray[np.integer], consensus: Consensus) -> Longs:
-    sizes = consensus.references.sizes
-    return np.where((look_alikes >= 0) & (sizes[look_alikes] > 0), look_alikes, -1).astype(np.int64)
-
-
-def _earlier_occurrences(tokens: NDArray[np.int32]) -> Longs:
-    """(N, T): how often the caption has had this word already."""
-    same = tokens[:, :, None] == tokens[:, None, :]
-    earlier: Longs = np.tril(same, -1).sum(2)
-    return earlier

@@ -81,7 +81,10 @@ def make(
     alike = mine(photos, vectors, rule, appearance=features)
     nearest = mine(photos, features, Rule(metric="euclidean", k=1)).indices[:, 0]  # the neighbour of GLD
     closeness = np.where(alike.indices[:, 0] >= 0, alike.scores[:, 0], -np.inf)
-    frequencies = _frequencies([example.captions for example in examples])
+    # of the n-grams of words, by the numbers of the reward vocabulary, the end counted
+    vocabulary = RewardVocabulary(text for example in examples for text in example.captions)
+    references = [[vocabulary.encode(text) for text in example.captions] for example in examples]
+    frequencies = Consensus(references, end=vocabulary.eos).frequencies.pruned()
     tensors = {
         "images": torch.from_numpy(vectors),
         "look_alikes": torch.from_numpy(alike.indices),
@@ -105,14 +108,7 @@ def make(
     metadata = {"photos_sha256": _fingerprint(examples)}
     files.replace(out / _TENSORS, save_tensors({n: t.contiguous() for n, t in tensors.items()}, metadata))
     files.replace(out / _HEAD, (json.dumps(head) + "\n").encode("ascii"))
-    return PoolSummary(len(examples), sum(len(example.captions) for example in examples), problems)
-
-
-def _frequencies(references: Sequence[Sequence[str]]) -> Frequencies:
-    """Document frequencies of the n-grams of words, by the numbers of the reward vocabulary, the end counted."""
-    vocabulary = RewardVocabulary(text for texts in references for text in texts)
-    ids = [[vocabulary.encode(text) for text in texts] for texts in references]
-    return Consensus(ids, end=vocabulary.eos).frequencies.pruned()
+    return PoolSummary(len(examples), sum(map(len, references)), problems)
 
 
 class Pool:
@@ -204,14 +200,14 @@ def _tensors(file: Path, examples: Sequence[Example]) -> dict[str, Tensor]:
     if made_for != _fingerprint(examples):
         raise UserError(f"{file}: it was made for other photos than {_HEAD} beside it; make the pool again.")
     count, parents = len(examples), tensors["parents"]
-    own = torch.arange(1, len(parents) + 1)
+    places = torch.arange(1, len(parents) + 1)
     sound = (
         all(tensors[name].ndim == dimensions for name, dimensions in _SHAPES.items())
         and all(len(tensors[name]) == count for name in ("images", "look_alikes", "closeness", "nearest"))
         and tensors["images"].is_floating_point()
         and all(int(tensors[n].min()) >= -1 and int(tensors[n].max()) < count for n in ("look_alikes", "nearest"))
         and len(tensors["tokens"]) == len(tensors["counts"]) == len(parents)
-        and bool(((parents >= 0) & (parents < own) & (tensors["tokens"] >= 0)).all())
+        and bool(((parents >= 0) & (parents < places) & (tensors["tokens"] >= 0)).all())
     )
     if not sound:
         raise UserError(f"{file}: its numbers do not fit {count} photos; make the pool again.")

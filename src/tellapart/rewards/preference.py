@@ -95,7 +95,7 @@ class PreferenceReward:
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         above = [self._preference.appeal(text) - self._preference.liked for text in self._texts(sampled)]
-        return Reward(F.logsigmoid(torch.tensor(above, device=sampled.words.device)))
+        return sampled.reward(F.logsigmoid(torch.tensor(above)))
 
 
 def learn(decisions: Sequence[Decision], *, seed: int = 0) -> Preference | None:

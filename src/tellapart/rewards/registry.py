@@ -25,7 +25,7 @@ from tellapart.data.tokenizers import split_words
 from tellapart.neighbours import groups as group_files
 from tellapart.recipe import RewardsConfig
 from tellapart.retrievers.retriever import Retriever
-from tellapart.rewards import Reward, SampledCaptions, Term
+from tellapart.rewards import Term
 from tellapart.rewards.agreement import Agreement, MeteorConsensus, ReferenceGap
 from tellapart.rewards.combine import Combined, gathered
 from tellapart.rewards.context import FOUND_BY, RewardContext, image_retrievers_of, text_retriever_of
@@ -165,12 +165,7 @@ def _agreement(measure: str) -> Callable[[RewardContext], Term]:
 
 def _meteor(context: RewardContext) -> Term:
     meteor = MeteorConsensus([example.captions for example in context.data.examples])
-
-    def term(sampled: SampledCaptions) -> Reward:
-        scores = meteor(context.texts(sampled), sampled.photos, sampled.reference)
-        return Reward(scores.to(sampled.words.device))
-
-    return term
+    return lambda sampled: sampled.reward(meteor(context.texts(sampled), sampled.photos, sampled.reference))
 
 
 def _local(context: RewardContext) -> Term:

@@ -160,9 +160,9 @@ class FrozenRetriever:
 
     def to_batch(self, sampled: SampledCaptions) -> tuple[Tensor, Tensor]:
         """(N, B) similarity of each caption to the different photos of the batch, and (N,) which of them is its own"""
-        photos, own = torch.unique(sampled.batch.photos.to(sampled.words.device), return_inverse=True)
+        photos, target = torch.unique(sampled.batch.photos.to(sampled.words.device), return_inverse=True)
         similarity = self.embed_sampled(sampled) @ look_up(self.images, photos).T
-        return self._without_itself(sampled, similarity, photos), own[sampled.here]
+        return self._without_itself(sampled, similarity, photos), target[sampled.here]
 
     def _without_itself(self, sampled: SampledCaptions, similarity: Tensor, photos: Tensor) -> Tensor:
         """A caption that is a reference of its photo, compared with that photo's others; the only one: 0.
@@ -217,9 +217,9 @@ class GroupGap:
         progress = sampled.progress if self.curriculum else 1.0
         groups = at_progress(look_up(self.groups, sampled.photos).to(sampled.words.device), self.k, progress)
         exists = groups >= 0  # (N, k)
-        own = self.retriever.to_own(sampled)  # (N,)
+        target = self.retriever.to_own(sampled)  # (N,)
         group = self.retriever.to_photos(sampled, groups.clamp(min=0))  # (N, k)
-        gap = (gap_to_mean if self.kind == "average" else gap_to_highest)(own, group, exists)
+        gap = (gap_to_mean if self.kind == "average" else gap_to_highest)(target, group, exists)
         return Reward(gap.masked_fill(~exists.any(1), 0))
 
 
@@ -263,26 +263,26 @@ class InBatch:
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
         batch = sampled.batch  # the hardest caption may be another process's
-        similarity, own = self.retriever.to_batch(batch)
-        generated = None if batch.reference is None else (batch.reference < 0).to(own.device)
-        return Reward(in_batch(similarity, own, self.margin, generated)[sampled.here])
+        similarity, target = self.retriever.to_batch(batch)
+        generated = None if batch.reference is None else (batch.reference < 0).to(target.device)
+        return Reward(in_batch(similarity, target, self.margin, generated)[sampled.here])
 
 
-def in_batch(similarity: Tensor, own: Tensor, margin: float = MARGIN, generated: Tensor | None = None) -> Tensor:
+def in_batch(similarity: Tensor, target: Tensor, margin: float = MARGIN, generated: Tensor | None = None) -> Tensor:
     """R_B (GLD, Eq. 7), the sum of two hinges: against the captions of other photos, and against other photos.
 
     The hardest caption is a *generated* one of another photo, as in the authors' program; Eq. 7 leaves that open.
 
     similarity  (N, B) of each caption to each photo of the minibatch
-    own         (N,) which of those is the caption's own
+    target      (N,) which of those is the caption's own
     generated   (N,) True at captions that may be the hardest one; default: all
     returns     (N,) at most 0; a hinge for which there is no other photo is 0
     """
     photos = torch.arange(similarity.shape[1], device=similarity.device)
-    is_own = own[:, None] == photos  # (N, B)
-    match = similarity.gather(1, own[:, None]).squeeze(1)
+    is_own = target[:, None] == photos  # (N, B)
+    match = similarity.gather(1, target[:, None]).squeeze(1)
     no_rival = is_own if generated is None else is_own | ~generated[:, None]
-    hardest_caption = similarity.masked_fill(no_rival, -torch.inf).amax(0)[own]
+    hardest_caption = similarity.masked_fill(no_rival, -torch.inf).amax(0)[target]
     hardest_photo = similarity.masked_fill(is_own, -torch.inf).amax(1)
     return -(margin + hardest_caption - match).clamp(min=0) - (margin + hardest_photo - match).clamp(min=0)
 
@@ -316,20 +316,20 @@ def closeness_weights(similarity_to_nearest: Tensor) -> Tensor:
     return 0.5 + rank / (len(rank) - 1) if len(rank) > 1 else torch.ones_like(rank)
 
 
-def log_probability(similarity: Tensor, own: Tensor, scale: float) -> Tensor:
+def log_probability(similarity: Tensor, target: Tensor, scale: float) -> Tensor:
     """log softmax of scale * similarity, at the own photo (DiscriTune; `scale=1` is the bare formula of the paper).
 
     similarity  (N, C) of each caption to each candidate; -inf where there is none
-    own         (N,) which of those is the caption's own photo
+    target      (N,) which of those is the caption's own photo
     returns     (N,) at most 0; 0 where there is no other photo
     """
-    return (scale * similarity).log_softmax(1).gather(1, own[:, None]).squeeze(1)
+    return (scale * similarity).log_softmax(1).gather(1, target[:, None]).squeeze(1)
 
 
-def accuracy(similarity: Tensor, own: Tensor) -> Tensor:
+def accuracy(similarity: Tensor, target: Tensor) -> Tensor:
     """(N,): 1 where the own photo is the best of (N, C) candidates, else 0; a tie is wrong."""
-    others = similarity.scatter(1, own[:, None], -torch.inf).amax(1)
-    return (similarity.gather(1, own[:, None]).squeeze(1) > others + TIE).float()
+    others = similarity.scatter(1, target[:, None], -torch.inf).amax(1)
+    return (similarity.gather(1, target[:, None]).squeeze(1) > others + TIE).float()
 
 
 def candidates(
@@ -341,10 +341,10 @@ def candidates(
     """
     if distractors is None:
         return retriever.to_batch(sampled)
-    own = sampled.photos.to(sampled.words.device)[:, None]
-    photos = torch.cat([own, look_up(distractors, own.squeeze(1))], 1)
+    target = sampled.photos.to(sampled.words.device)[:, None]
+    photos = torch.cat([target, look_up(distractors, target.squeeze(1))], 1)
     similarity = retriever.to_photos(sampled, photos.clamp(min=0)).masked_fill(photos < 0, -torch.inf)
-    return similarity, torch.zeros_like(own.squeeze(1))
+    return similarity, torch.zeros_like(target.squeeze(1))
 
 
 @dataclass(frozen=True)
@@ -386,12 +386,12 @@ class HardPositives:
     scale: float = 0.0  # 0: the retriever's own
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        similarity, own = self.retriever.to_batch(sampled)
+        similarity, target = self.retriever.to_batch(sampled)
         shown = look_up(self.views.transpose(0, 1), sampled.photos.to(similarity.device))  # (N, V, E)
         to_views = torch.einsum("ne,nve->nv", self.retriever.embed_sampled(sampled), shown)
         least = to_views.amin(1, keepdim=True)  # a softmax grows with its term: the least likely is the least alike
-        similarity = similarity.scatter(1, own[:, None], least)
-        return Reward(log_probability(similarity, own, self.scale or self.retriever.scale))
+        similarity = similarity.scatter(1, target[:, None], least)
+        return Reward(log_probability(similarity, target, self.scale or self.retriever.scale))
 
 
 @dataclass(frozen=True)
@@ -426,6 +426,6 @@ class BoundedRank:
     base: int = 200
 
     def __call__(self, sampled: SampledCaptions) -> Reward:
-        similarity, own = self.retriever.similarities(sampled), sampled.photos.to(sampled.words.device)
-        own_similarity = similarity.gather(1, own[:, None]).squeeze(1)
+        similarity, target = self.retriever.similarities(sampled), sampled.photos.to(sampled.words.device)
+        own_similarity = similarity.gather(1, target[:, None]).squeeze(1)
         return Reward(bounded_rank(ranks_of_matches(similarity, own_similarity), self.base))

@@ -174,8 +174,7 @@ class Faithful:
             has = (self._words[place] == wanted) & content
             if sampled.reference is not None:
                 has &= self._sole[place] != sampled.reference.cpu().numpy()[:, None]
-        shares = has.sum(1) / content.sum(1).clip(1)
-        return Reward(torch.from_numpy(shares.astype(np.float32)).to(sampled.words.device))
+        return sampled.reward(has.sum(1) / content.sum(1).clip(1))
 
 
 class Repetition:
@@ -248,7 +247,7 @@ class Objects:
             named, visible = [set(each.classes) for each in mentions(words) if each.sure], self._visible[photo]
             right = 0 if visible is None else sum(1 if classes.intersection(visible) else -1 for classes in named)
             rewards.append(right / max(len(named), 1))
-        return Reward(torch.tensor(rewards, dtype=torch.float32, device=sampled.words.device))
+        return sampled.reward(rewards)
 
     def _words(self, sampled: SampledCaptions) -> list[list[str]]:
         if sampled.texts is not None:  # of sub-words: words that no reference has are known only there
@@ -267,7 +266,7 @@ class Different:
     gather  what each process gives, by rank: all of them remember the same
     """
 
-    def __init__(self, window: int = 16384, gather: Callable[[Any], list[Any]] = lambda own: [own]):
+    def __init__(self, window: int = 16384, gather: Callable[[Any], list[Any]] = lambda share: [share]):
         self._gather = gather
         self._fingerprints = torch.zeros(window, dtype=torch.long)  # fingerprints, the oldest first
         self._photos = torch.full((window,), -1)  # of which photo; -1 where there was none yet
@@ -275,12 +274,12 @@ class Different:
     def __call__(self, sampled: SampledCaptions) -> Reward:
         same = fingerprints(sampled)[:, None] == self._fingerprints
         of_others = (self._photos >= 0) & (self._photos != sampled.photos.cpu()[:, None])
-        return Reward(-(same & of_others).sum(1).float().log1p().to(sampled.words.device))
+        return sampled.reward(-(same & of_others).sum(1).float().log1p())
 
     def remember(self, sampled: SampledCaptions | None) -> None:
         """Captions that were learned from; None where this process has none of the batch."""
-        own = [] if sampled is None else [fingerprints(sampled).tolist(), sampled.photos.tolist()]
-        for batch in filter(None, self._gather(own)):
+        share = [] if sampled is None else [fingerprints(sampled).tolist(), sampled.photos.tolist()]
+        for batch in filter(None, self._gather(share)):
             latest, photos = torch.tensor(batch)
             self._fingerprints = torch.cat([self._fingerprints, latest])[-len(self._fingerprints) :]
             self._photos = torch.cat([self._photos, photos])[-len(self._photos) :]

@@ -21,7 +21,7 @@ from torch import nn
 from tellapart import models, numerics, recipe_files
 from tellapart.captioners import CAPTIONERS, require_agreement
 from tellapart.data import tokenizers
-from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos, Data
+from tellapart.data.batches import BatchStream, CaptionedPhotos, Data
 from tellapart.data.pairs import PairBatch, Pairs, ReadCaptions
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
 from tellapart.distributed import SINGLE, ProcessGroup
@@ -84,7 +84,8 @@ def run(recipe: Recipe, out: Path, *, resume: bool = False, world: ProcessGroup 
             world.require_same("the photos and words", partial(_digest, parts))
             world.on_main(partial(run_folder.keep, recipe, out))
         if not world.is_main:
-            seed_everything(seed_of_process(recipe.seed, world.rank))
+            # draws, such as those of dropout, are this process's own
+            seed_everything(int(np.random.SeedSequence((recipe.seed, world.rank)).generate_state(1)[0]))
         position = fit(
             recipe,
             out,
@@ -147,8 +148,11 @@ def captioner_parts(
         carry(streams.parts, out)
     others = views(recipe.data.views, streams, Path(recipe.data.features), prepared.selections, training, world)
     photos = CaptionedPhotos(training, tokenizer, recipe.data.max_words, others)
-    if prepared.base is None and len(photos):
-        _require_agreement(recipe, captioner, photos, tokenizer, device)
+    if prepared.base is None and len(photos):  # by two captions of two photos, of any words
+        inputs = photos.inputs(np.arange(min(2, len(photos)))).to(device)
+        words = torch.arange(4 * inputs.items_count, device=device).view(-1, 2) % len(tokenizer)
+        tokens = torch.cat([torch.full((len(words), 1), tokenizer.bos, device=device), words], 1)
+        require_agreement(CAPTIONERS.named(recipe.captioner), captioner, inputs, tokens)
     judge = partial(
         validate,
         captioner,
@@ -173,16 +177,6 @@ def captioner_parts(
     learn = policy_step(PolicyGradient, recipe, captioner, tokenizer, context(device, world=world))
     watch = Watch(recipe.validation.watch, photos=sum(len(examples) for _, examples in judged_by))
     return Parts(captioner, learn, judge, photos, problems, keeps={"objective": learn}, watch=watch)
-
-
-def _require_agreement(
-    recipe: Recipe, captioner: nn.Module, photos: CaptionedPhotos, tokenizer: Tokenizer, device: torch.device
-) -> None:
-    """By two captions of two photos, of any words."""
-    inputs = photos.inputs(np.arange(min(2, len(photos)))).to(device)
-    words = torch.arange(4 * inputs.items_count, device=device).view(-1, 2) % len(tokenizer)
-    tokens = torch.cat([torch.full((len(words), 1), tokenizer.bos, device=device), words], 1)
-    require_agreement(CAPTIONERS.named(recipe.captioner), captioner, inputs, tokens)
 
 
 def _captioner(
@@ -273,12 +267,10 @@ def reward_context(
     load: Callable[[str], Retriever] | None = None,
     world: ProcessGroup = SINGLE,
 ) -> RewardContext:
-    """The context of the recipe's rewards.
+    """The context of the recipe's rewards: see there.
 
-    sources   the training photos with their features, data set by data set, and `photos` the same with their captions
-    names     of the data sets
+    photos    those of the sources, with their captions
     features  the folder of the feature cache, if it is not the recipe's
-    load      gives the retriever of a name (default: loads it)
     """
     return RewardContext(
         recipe.objective.rewards,
@@ -324,22 +316,18 @@ def policy_step(
 
 
 def objective(recipe: Recipe, captioner: nn.Module, tokenizer: Tokenizer, mean: MeanWeights | None = None) -> Step:
-    """The step of the recipe's objective; the running mean of the weights is the captioner's teacher."""
+    """The step of cross-entropy; the running mean of the weights is the captioner's teacher."""
     config = recipe.objective
-
-    def step(batch: Batch, moment: StepInfo) -> StepResult:
-        return cross_entropy_step(
-            captioner,  # type: ignore[arg-type]
-            batch,
-            bos=tokenizer.bos,
-            label_smoothing=config.label_smoothing,
-            hide_regions=config.hide_regions,
-            own_words=chance_of_own_words(config.scheduled_sampling, moment.epoch, moment.progress),
-            distillation=config.distillation,
-            as_teacher=mean.in_place if mean else None,
-        )
-
-    return step
+    return lambda batch, moment: cross_entropy_step(
+        captioner,  # type: ignore[arg-type]
+        batch,
+        bos=tokenizer.bos,
+        label_smoothing=config.label_smoothing,
+        hide_regions=config.hide_regions,
+        own_words=chance_of_own_words(config.scheduled_sampling, moment.epoch, moment.progress),
+        distillation=config.distillation,
+        as_teacher=mean.in_place if mean else None,
+    )
 
 
 def retrieval_objective(recipe: Recipe, network: nn.Module, world: ProcessGroup) -> Step:
@@ -368,14 +356,19 @@ def shrink(recipe: Recipe, kept: Iterable[str] = ()) -> Recipe:
         tiny = RETRIEVERS[name].tiny if name in RETRIEVERS else {}
     elif name in (table := TAGGERS if tagger else CAPTIONERS):
         tiny = import_module(table[name].module).TINY
+
+    def shrunk(encoder: EncoderConfig) -> EncoderConfig:
+        return replace(encoder, image_size=64, grid=2) if encoder.name in ENCODERS else encoder
+
+    has_base = recipe.captioner == models.VISION_LANGUAGE
     small = replace(
         recipe,
         model=recipe.model | tiny,
         data=replace(recipe.data, limit=32, min_count=1),
-        encoder=recipe.encoder if recipe.inputs else _shrunk(recipe.encoder),
-        inputs={name: _shrunk(encoder) for name, encoder in recipe.inputs.items()},
-        init_from=recipe.init_from if recipe.captioner == models.VISION_LANGUAGE else "",
-        lora=replace(recipe.lora, rank=recipe.lora.rank if recipe.captioner == models.VISION_LANGUAGE else 0),
+        encoder=recipe.encoder if recipe.inputs else shrunk(recipe.encoder),
+        inputs={name: shrunk(encoder) for name, encoder in recipe.inputs.items()},
+        init_from=recipe.init_from if has_base else "",
+        lora=recipe.lora if has_base else replace(recipe.lora, rank=0),
         batch_size=4,
         max_steps=10,
         log_steps=1,
@@ -386,16 +379,7 @@ def shrink(recipe: Recipe, kept: Iterable[str] = ()) -> Recipe:
     return small
 
 
-def _shrunk(encoder: EncoderConfig) -> EncoderConfig:
-    return replace(encoder, image_size=64, grid=2) if encoder.name in ENCODERS else encoder
-
-
 def seed_everything(seed: int) -> None:
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
-
-
-def seed_of_process(seed: int, rank: int) -> int:
-    """The seed of draws, such as dropout, in a process that is not the first."""
-    return int(np.random.SeedSequence((seed, rank)).generate_state(1)[0])

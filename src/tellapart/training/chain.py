@@ -50,7 +50,7 @@ from tellapart.encoders import bundled_files
 from tellapart.models import averaging
 from tellapart.recipe import Recipe, Reference, references, renamed
 from tellapart.recipe_files import RecipeFile, merged, plain
-from tellapart.training import build
+from tellapart.training import build, run_folder
 from tellapart.training.checks import check
 from tellapart.training.preparation import require_installed
 
@@ -111,21 +111,14 @@ def read(file: RecipeFile, changes: Sequence[tuple[str, str]] = ()) -> Chain:
 
 def shown(stages: Chain) -> dict[str, Any]:
     """The chain as YAML can hold it, every stage with its whole recipe."""
-    return {
-        "stages": [
-            {
-                "name": stage.name,
-                **({"seeds": list(stage.seeds)} if stage.seeds else {}),
-                **({"mean": dict(stage.shares) or True} if stage.mean or stage.shares else {}),
-                **{
-                    name: value
-                    for name, value in (plain(stage.recipe) if stage.recipe else {}).items()
-                    if name != "seed" or not stage.seeds
-                },
-            }
-            for stage in stages
-        ]
-    }
+    listed = []
+    for stage in stages:
+        values: dict[str, Any] = {"name": stage.name}
+        values |= {"seeds": list(stage.seeds)} if stage.seeds else {}
+        values |= {"mean": dict(stage.shares) or True} if stage.mean or stage.shares else {}
+        recipe = plain(stage.recipe) if stage.recipe else {}
+        listed.append(values | {name: value for name, value in recipe.items() if name != "seed" or not stage.seeds})
+    return {"stages": listed}
 
 
 def smaller(stages: Chain, shrink: Callable[[Recipe], Recipe]) -> Chain:
@@ -156,28 +149,31 @@ def _stages_of(file: RecipeFile) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _stage(name: str, values: dict[str, Any], file: RecipeFile, changes: Sequence[tuple[str, str]]) -> Stage:
-    own = {key: value for key, value in values.items() if key not in _KEYS}
-    if "base" in own or "stages" in own:
+    of_recipe = {key: value for key, value in values.items() if key not in _KEYS}
+    if "base" in of_recipe or "stages" in of_recipe:
         raise UserError("a stage has neither a base nor stages; `recipe:` names the recipe that it runs.")
     mean = values.get("mean", False)
     if isinstance(mean, dict):
         if others := [key for key in values if key not in ("name", "mean")]:
             raise UserError(f"a mean of other stages trains nothing; it has no {others[0]}.")
-        return Stage(name, None, shares=_shares(mean))
+        numbers = [share for share in mean.values() if type(share) in (int, float) and abs(share) <= 10**6]
+        if not mean or len(numbers) < len(mean) or sum(numbers) <= 0:
+            raise UserError("mean: every stage needs a number as its share, all together above 0.")
+        return Stage(name, None, shares={of: float(share) for of, share in mean.items()})
     if type(mean) is not bool:
         raise UserError(f"mean must be true, or stages with their shares, not {files.type_of(mean)}.")
     seeds = _seeds(values.get("seeds", []))
-    recipe_files.filled(Recipe(), own)  # a wrong value is the stage's own fault
+    recipe_files.filled(Recipe(), of_recipe)  # a wrong value is the stage's own fault
     base = values.get("recipe")
-    content = file.content if base is None else merged(recipe_files.based(file.place, base, "recipe"), file.own)
-    recipe = recipe_files.filled(Recipe(), merged(content, own))
+    content = file.content if base is None else merged(recipe_files.based(file.place, base, "recipe"), file.values)
+    recipe = recipe_files.filled(Recipe(), merged(content, of_recipe))
     if file.runs:
         recipe = renamed(recipe, {f"{file.runs}/{cell}": cell for cell in file.cells})
     for option, text in changes:
         if option == "init_from":
             raise UserError(f"--{option}: the stages of a chain say that themselves.")
         recipe = recipe_files.changed(recipe, option, text)
-    if seeds and "seed" in own:
+    if seeds and "seed" in of_recipe:
         raise UserError("it has both seed and seeds.")
     if mean and len(seeds) < 2:
         raise UserError("mean: true is the mean of its seeds; it needs two or more.")
@@ -197,13 +193,6 @@ def _seeds(values: object) -> tuple[int, ...]:
     return tuple(values)
 
 
-def _shares(values: dict[str, Any]) -> dict[str, float]:
-    numbers = [share for share in values.values() if type(share) in (int, float) and abs(share) <= 10**6]
-    if not values or len(numbers) < len(values) or sum(numbers) <= 0:
-        raise UserError("mean: every stage needs a number as its share, all together above 0.")
-    return {name: float(share) for name, share in values.items()}
-
-
 def _require_order(stages: Chain, file: RecipeFile) -> None:
     """Refuses a stage that uses one that is not before it."""
     for number, stage in enumerate(stages):
@@ -216,16 +205,12 @@ def _require_order(stages: Chain, file: RecipeFile) -> None:
             if name in after:
                 which = "the stage itself" if name in stage.results() else f"the later stage {name}"
                 raise UserError(f"{where} names {which}; a stage can only use those before it.")
-            if kind == "model" and not _could_be_model(name):
+            # an embedded model, a path, or what may be on the hub; paths are followed when the chain is run
+            embedded = (*album.EMBEDDED, *retrievers.EMBEDDED, retrievers.MINILM)
+            if kind == "model" and not (name in embedded or "/" in name or files.is_folder(Path(name))):
                 close = difflib.get_close_matches(name, before, n=1)
                 hint = f"; did you mean {close[0]}?" if close else "."
                 raise UserError(f"{where}: there is no stage or model {recipe_files.short(name)!r}{hint}")
-
-
-def _could_be_model(name: str) -> bool:
-    """True of an embedded model, a path, and what may be on the hub; paths are followed when the chain is run."""
-    embedded = (*album.EMBEDDED, *retrievers.EMBEDDED, retrievers.MINILM)
-    return name in embedded or "/" in name or files.is_folder(Path(name))
 
 
 # Jobs and their keys
@@ -343,7 +328,7 @@ def run(chain: Chain, out: Path, *, resume: bool, at_once: int = 1) -> Outcome:
         for job in listed:
             if record.is_done(job.name, keys[job.name]):
                 notice(f"{queue.title(job)}: done already.")
-        _require_installed(queue)
+        queue.require_installed()
         with _one_thread_each() if at_once > 1 else nullcontext():
             _work(queue, at_once)
     queue.outcome.faults = queue.faults()
@@ -380,7 +365,7 @@ class Record:
 
     def is_done(self, name: str, key: str) -> bool:
         entry = self._runs.get(name, {})
-        return entry.get("key") == key and entry["done"] and _has_weights(self._out / name)
+        return entry.get("key") == key and entry["done"] and run_folder.has_weights(self._out / name)
 
     def fault(self, name: str) -> str:
         """A sentence about a fault of the model of a run that is done; mostly empty."""
@@ -396,7 +381,7 @@ class Record:
             self._set_aside(folder)
         self._runs[name] = {"key": key, "done": False}
         self._write()
-        return _has_weights(folder)
+        return run_folder.has_weights(folder)
 
     def end(self, name: str, fault: str) -> None:
         self._runs[name] |= {"done": True, "fault": fault}
@@ -466,22 +451,21 @@ class Queue:
     def log(self, job: Job) -> Path:
         return self.out / LOGS / f"{job.name.replace('/', '-')}.txt"
 
+    def require_installed(self) -> None:
+        """Refuses a chain whose last stage lacks a package or weights, before its first one runs."""
+        loaded = set[tuple[object, ...]]()
+        for job in self.waiting:
+            try:
+                if job.recipe is not None:
+                    require_installed(job.recipe, job.uses, loaded)
+            except UserError as error:
+                raise self.failed(job, error) from None
+
     def average(self, job: Job) -> tuple[str, list[str]]:
         """The mean that a job is; cheap, so made here and now."""
         folders = [self.out / job.uses[name] if name in job.uses else models.find(name) for name in job.shares]
         averaging.average(folders, self.out / job.name, list(job.shares.values()))
         return f"{self.out / job.name}: the mean of {len(folders)} models", []
-
-
-def _require_installed(queue: Queue) -> None:
-    """Refuses a chain whose last stage lacks a package or weights, before its first one runs."""
-    loaded = set[tuple[object, ...]]()
-    for job in queue.waiting:
-        try:
-            if job.recipe is not None:
-                require_installed(job.recipe, job.uses, loaded)
-        except UserError as error:
-            raise queue.failed(job, error) from None
 
 
 def _work(queue: Queue, at_once: int) -> None:
@@ -560,8 +544,14 @@ def _start(queue: Queue, job: Job, resumes: bool) -> tuple[Connection, tuple[Job
 
 def _child(recipe: Recipe, out: Path, resumes: bool, log: Path, answer: Connection, plugged: list[str]) -> None:
     """One run, in a process of its own.  It stops when the process that started it is gone."""
+
+    def end_with_parent() -> None:
+        if (parent := multiprocessing.parent_process()) is not None:
+            parent.join()
+            os.kill(os.getpid(), signal.SIGTERM)  # the step under way is saved
+
     os.setpgrp()  # Ctrl-C is for the process that started it, which ends it in good order
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     with journals.appending(log) as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
@@ -575,13 +565,6 @@ def _child(recipe: Recipe, out: Path, resumes: bool, log: Path, answer: Connecti
         answer.send(("failed", "stopped."))
     else:
         answer.send(("done", *result))
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)  # the step under way is saved
 
 
 def _answer(connection: Connection, process: BaseProcess) -> tuple[Any, ...]:
@@ -604,7 +587,3 @@ def _stop(processes: list[BaseProcess]) -> None:
     for process in processes:
         with suppress(KeyboardInterrupt):
             process.join(max(0.0, deadline - time.monotonic()))
-
-
-def _has_weights(folder: Path) -> bool:
-    return any(files.is_file(folder / name) for name in models.WEIGHTS)

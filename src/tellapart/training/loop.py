@@ -112,14 +112,15 @@ def fit(
     steps_per_epoch = stream.batches_per_epoch / recipe.optim.accumulate  # a step may end in the next epoch
     total = max(1, recipe.epochs * stream.batches_per_epoch // recipe.optim.accumulate)
     total = min(total, recipe.max_steps) if recipe.max_steps else total
-    more = {ALL_DONE: position.step < total, TIME_OVER: not recipe.is_over(position.seconds) and position.step < total}
-    if more.get(position.finished, False):
+    in_time = not recipe.is_over(position.seconds)
+    if position.step < total and (position.finished == ALL_DONE or (position.finished == TIME_OVER and in_time)):
         position.finished = ""
     if position.finished:
         return position
     longer = _longer(recipe, position, total, steps_per_epoch)
     position.total = total
     log = Log(out / "log.jsonl" if world.is_main else None, position.step, {"dtype": recipe.dtype})
+    every = max(1, round(recipe.validation.every * steps_per_epoch))
     run = _Run(recipe, out, model, optimizer, mean, keeps, stream, device, world, position, log, steps_per_epoch)
     if not resume:
         run.save()  # finds a full or read-only disk now, not after an hour
@@ -137,7 +138,7 @@ def fit(
             loss = run.advance(step)
             bar.advance(note=f"loss {loss:.3f}")
             over = recipe.max_minutes > 0 and world.any(recipe.is_over(run.seconds))[0]
-            due = run.is_validated_now() or over
+            due = position.step % every == 0 or position.step == total or over
             if due:
                 run.judge(run.validated(validate, bar), watch, bar)
             if position.step >= total:
@@ -145,7 +146,7 @@ def fit(
             elif over:
                 position.finished = position.finished or TIME_OVER
             # Asked once: a signal after this gets a step of its own, and that is saved as well.
-            stop, due = world.any(interrupted(), due or run.unsaved_seconds > 60 * recipe.save_minutes)
+            stop, due = world.any(interrupted(), due or time.monotonic() - run.saved > 60 * recipe.save_minutes)
             if position.finished or stop or due:
                 run.save()
             if stop and not position.finished:
@@ -172,22 +173,18 @@ class _Run:
 
     def __post_init__(self) -> None:
         self._batches = iter(self.stream)
-        self._saved = time.monotonic()
-        self._began = self._saved - self.position.seconds
+        self.saved = time.monotonic()
+        self._began = self.saved - self.position.seconds
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._began
 
-    @property
-    def unsaved_seconds(self) -> float:
-        return time.monotonic() - self._saved
-
     def save(self) -> None:
         self.position.consumed, self.position.seconds = self.stream.consumed, self.seconds
         file = self.out / "last.safetensors"
         save_checkpoint(file, self.model, self.optimizer, asdict(self.position), self.keeps, self.world)
-        self._saved = time.monotonic()
+        self.saved = time.monotonic()
 
     def advance(self, step: Step) -> float:
         """One optimiser step; returns the loss of its last batch."""
@@ -219,10 +216,6 @@ class _Run:
         if position.step % recipe.log_steps == 0 or position.step == position.total:
             self.log.write(position.step, {"epoch": position.step / self.steps_per_epoch, "lr": lr})
         return line["loss"]
-
-    def is_validated_now(self) -> bool:
-        every = max(1, round(self.recipe.validation.every * self.steps_per_epoch))
-        return self.position.step % every == 0 or self.position.step == self.position.total
 
     def validated(self, validate: Validate, bar: Progress) -> dict[str, float]:
         self.model.eval()
@@ -278,8 +271,8 @@ def joined(world: ProcessGroup, result: StepResult) -> tuple[float, dict[str, fl
         """The count that each number of the line is a mean over."""
         return [weight if name == "loss" else 1.0 if name in COUNTED else captions for name in result.log]
 
-    counted = zip(over(result.weight, captions), result.log.values(), strict=True)
-    weight, captions, *sums = world.sum([result.weight, captions, *(count * value for count, value in counted)])
+    sums = [count * value for count, value in zip(over(result.weight, captions), result.log.values(), strict=True)]
+    weight, captions, *sums = world.sum([result.weight, captions, *sums])
     means = [total / count for total, count in zip(sums, over(weight, captions), strict=True)]
     return result.weight / weight, dict(zip(result.log, means, strict=True))
 

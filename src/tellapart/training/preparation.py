@@ -158,13 +158,6 @@ def use_vocabulary(sources: Sequence[Source], tokenizer: Tokenizer) -> None:
             store.use(tokenizer)
 
 
-def gather(recipe: Recipe, streams: Sources, world: ProcessGroup = SINGLE) -> tuple[list[Source], list[str]]:
-    """Both at once: the examples that a recipe takes, with features, and what could not be used."""
-    selections, problems = select(recipe, takes=streams.takes)
-    sources, more = with_features(selections, streams, Path(recipe.data.features), world)
-    return sources, problems + more
-
-
 def visits(
     repeat: Mapping[str, int], selections: Sequence[Selection], examples: Sequence[Example]
 ) -> NDArray[np.int64]:
@@ -305,7 +298,11 @@ def prepare(recipe: Recipe, device: torch.device, *, resume: bool = False, world
         selections, problems = select(recipe, takes=streams.takes)
         return Preparation(streams, selections, problems, None, load)
     _require_buildable(recipe, streams.feature_sizes)
-    tokenizer = _begins_with(recipe, streams) if recipe.init_from else None
+    tokenizer: Tokenizer | None = None
+    if recipe.init_from:  # the vocabulary of the model that the run starts from, whose weights must fit
+        tokenizer, sizes = tokenizers.load(models.find(recipe.init_from)), streams.feature_sizes
+        started = models.build_captioner(recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_sizes=sizes)
+        models.start_from(recipe.init_from, started, streams.identities)
     selections, problems = select(recipe, takes=streams.takes)
     world.sequentially(partial(_require_retrievers, recipe, selections, load))
     if tokenizer is None and recipe.data.tokenizer:
@@ -363,16 +360,6 @@ def _require_buildable(recipe: Recipe, sizes: Mapping[str, int]) -> None:
             models.build(RETRIEVERS, "retriever", recipe.retriever, recipe.model | settings)
         else:
             models.build_captioner(recipe.captioner, recipe.model, vocab_size=_SOME_WORDS, feature_sizes=sizes)
-
-
-def _begins_with(recipe: Recipe, streams: Sources) -> Tokenizer:
-    """The vocabulary of the model that a run starts from, whose weights must fit."""
-    tokenizer = tokenizers.load(models.find(recipe.init_from))
-    captioner = models.build_captioner(
-        recipe.captioner, recipe.model, vocab_size=len(tokenizer), feature_sizes=streams.feature_sizes
-    )
-    models.start_from(recipe.init_from, captioner, streams.identities)
-    return tokenizer
 
 
 def _require_retrievers(recipe: Recipe, selections: Iterable[Selection], load: Callable[[str], Retriever]) -> None:

@@ -12,7 +12,7 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,7 +53,7 @@ def held(out: Path) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            if not _has_weights(out):
+            if not has_weights(out):
                 _remove({out / name for name in _WRITTEN} - present)
                 for folder in made:
                     with suppress(OSError):  # it is not empty
@@ -70,7 +70,7 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
     """
     file = out / "recipe.yaml"
     unfinished = set(out.glob(".tellapart-*.tmp"))  # what a kill left of a file that was being written
-    if not _has_weights(out):
+    if not has_weights(out):
         if out.is_dir() and not file.exists() and set(out.iterdir()) - unfinished:
             raise UserError(f"{out} is not empty and holds no run; choose another --out.")
         _remove(unfinished)
@@ -84,15 +84,14 @@ def claim(recipe: Recipe, out: Path, resume: bool) -> bool:
         raise UserError(f"{file} is damaged or missing; choose another --out.") from None
     changed = [key for key in sorted(was.keys() | now.keys()) if was.get(key) != now.get(key)]
     for key in sorted(changed, key=_LENGTHS.__contains__):
+        change = f"{key} was {was.get(key)} and is {now.get(key)} now"
         if key not in _LENGTHS:
             raise UserError(
-                f"{out} was started with another recipe: {key} was {was.get(key)} and is {now.get(key)} now. "
-                "A changed recipe needs an --out of its own."
+                f"{out} was started with another recipe: {change}. A changed recipe needs an --out of its own."
             )
-        if not _is_longer(was.get(key), now[key]):
-            raise UserError(
-                f"{out}: {key} was {was.get(key)} and is {now[key]} now; a resumed run can get longer, not shorter."
-            )
+        limits = [limit or math.inf for limit in (was.get(key), now[key]) if isinstance(limit, int | float)]  # 0: none
+        if len(limits) < 2 or limits[0] > limits[1]:
+            raise UserError(f"{out}: {change}; a resumed run can get longer, not shorter.")
     _remove(unfinished)
     return True
 
@@ -107,7 +106,7 @@ def recipe_of(run: Path) -> dict[str, Any]:
 
 def number_type(recipe: Recipe, out: Path, resume: bool, device: torch.device) -> str:
     """fp32 or bf16; a run that is resumed goes on in what it was started with, unless its recipe asks for another."""
-    if resume and recipe.dtype == "auto" and _has_weights(out):
+    if resume and recipe.dtype == "auto" and has_weights(out):
         with suppress(UserError):  # `claim` will say what is wrong with the folder
             if (dtype := str(recipe_of(out).get("dtype"))) in numerics.DTYPES:
                 return dtype
@@ -121,13 +120,7 @@ def keep(recipe: Recipe, out: Path) -> None:
         files.replace(file, content)
 
 
-def _is_longer(was: object, now: object) -> bool:
-    """True if a limit is at least the former one; 0 is no limit."""
-    numbers = [limit or math.inf for limit in (was, now) if isinstance(limit, int | float)]
-    return len(numbers) == 2 and numbers[0] <= numbers[1]
-
-
-def _has_weights(out: Path) -> bool:
+def has_weights(out: Path) -> bool:
     return any((out / name).exists() for name in models.WEIGHTS)
 
 
@@ -162,7 +155,10 @@ def save_checkpoint(
 
     keeps  what else there is to remember, by name; a name is the first part of its tensors' names
     """
-    states = world.gather({name: state.numpy().tobytes().hex() for name, state in _random_states().items()})
+    random = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        random["cuda"] = torch.cuda.get_rng_state()
+    states = world.gather({name: state.numpy().tobytes().hex() for name, state in random.items()})
 
     def write() -> None:
         tensors = {f"model/{name}": tensor for name, tensor in own_weights(model).items()}
@@ -212,10 +208,6 @@ def load_checkpoint(
     if torch.cuda.is_available() and (cuda := tensors.get(_random_name(rank, "cuda"))) is not None:
         torch.cuda.set_rng_state(cuda)
     return position
-
-
-def _random_states() -> dict[str, Tensor]:
-    return {"cpu": torch.get_rng_state()} | ({"cuda": torch.cuda.get_rng_state()} if torch.cuda.is_available() else {})
 
 
 def _random_name(rank: int, name: str) -> str:
@@ -348,16 +340,12 @@ class TrainedRun:
         rows = self.validations
         names = list(dict.fromkeys(name for row in rows.values() for name in row))
         head = "".join(f'<th scope="col">{escaped(name)}</th>' for name in names)
-        body = "".join(_row(step, [row.get(name) for name in names], step == self._best) for step, row in rows.items())
+        best = None if self.position.best is None else self.position.best_step
+        body = ""
+        for step, row in rows.items():
+            cells = [str(step), *(f"{row[name]:.4g}" if name in row else "" for name in names)]
+            shown = [f"<b>{cell}</b>" if step == best else cell for cell in cells]
+            body += "<tr>" + "".join(f"<td>{cell}</td>" for cell in shown) + "</tr>\n"
         table = f"<table>\n<thead><tr><th>step</th>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
         fault = f"<p>{escaped(self.fault)}</p>\n" if self.fault else ""
         return f"<p>{escaped(self.summary)}</p>\n{fault}{table}\n"
-
-    @property
-    def _best(self) -> int | None:
-        return None if self.position.best is None else self.position.best_step
-
-
-def _row(step: int, values: Sequence[float | None], best: bool) -> str:
-    cells = [str(step), *("" if value is None else f"{value:.4g}" for value in values)]
-    return "<tr>" + "".join(f"<td><b>{cell}</b></td>" if best else f"<td>{cell}</td>" for cell in cells) + "</tr>\n"

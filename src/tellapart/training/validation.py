@@ -84,7 +84,9 @@ def validate(
     shares = []  # of each batch its captions, and its words, loss and accuracy
     for start in range(0, len(data), _BATCH)[world.rank :: world.size]:
         photos = np.arange(start, min(start + _BATCH, len(data)))
-        chosen = [_as_many(data.captions[photo]) if described else [] for photo in photos]
+        # A photo with fewer captions has some twice, so that each photo counts alike.
+        counts = [len(data.captions[photo]) for photo in photos]
+        chosen = [[k % count for k in range(5)] if described else [] for count in counts]
         batch = data.batch(photos, chosen).to(device)
         memory = captioner.encode(batch.inputs)
         best_captions = candidates(captioner, memory, tokenizer, rules, beam=beam)
@@ -92,36 +94,22 @@ def validate(
         shares.append(([best.text for best, *_ in best_captions], tuple(line[name] for name in _FITS)))
     of_all = world.gather(shares)
     batches = [of_all[i % world.size][i // world.size] for i in range(sum(map(len, of_all)))]
-    captions = [caption for best_captions, _ in batches for caption in best_captions]
+    captions = [caption for of_batch, _ in batches for caption in of_batch]
     words, loss, accuracy = torch.tensor([numbers for _, numbers in batches], dtype=torch.double).unbind(1)
     scored = ScoringInputs([[caption] for caption in captions], [example.captions for example in data.examples])
-    compared = (
-        {
-            "loss": _mean(loss, words),
-            "accuracy": _mean(accuracy, words),
-            **MEASURES["CIDEr-D"].compute(scored).corpus(),
-        }
-        if described
-        else {}
-    )
-    measure = measure_of(metric)
+    result = {}
+    if described:
+        result = {name: float((x * words).sum() / words.sum()) for name, x in (("loss", loss), ("accuracy", accuracy))}
+        result |= MEASURES["CIDEr-D"].compute(scored).corpus()
+    if measure := measure_of(metric):
+        result[metric] = measure.compute(scored).corpus()[metric]
     return {
-        **compared,
-        **({metric: measure.compute(scored).corpus()[metric]} if measure else {}),
+        **result,
         "unique": len(set(captions)) / len(captions),
         "length": float(scored.caption_ids.lengths.mean()),
         **{name: score for fault in FAULTS for name, score in MEASURES[fault].compute(scored).corpus().items()},
         **{f"R@1[{judge.name}]": judge.recall(captions) for judge in judges},
     }
-
-
-def _mean(values: Tensor, weights: Tensor) -> float:
-    return float((values * weights).sum() / weights.sum())
-
-
-def _as_many(captions: list[list[int]], count: int = 5) -> list[int]:
-    """The first `count` captions; a photo with fewer has some twice, so that each photo counts alike."""
-    return [k % len(captions) for k in range(count)]
 
 
 class Judge:
@@ -150,10 +138,8 @@ class Judge:
 
 # Retrievers
 
-RETRIEVAL_METRICS = (
-    *(f"R@{k}" for k in RECALLS),
-    "recall",
-)  # what `validate_retriever` reports; recall is the mean of the others
+# What `validate_retriever` reports; recall is the mean of the others
+RETRIEVAL_METRICS = (*(f"R@{k}" for k in RECALLS), "recall")
 
 _CAPTIONS = 1000
 
@@ -166,31 +152,21 @@ def validate_retriever(retriever: Towers, data: Pairs, device: torch.device) -> 
         photos = np.flatnonzero(data.source == source)
         numbers = [caption for photo in photos for caption in data.captions[photo]]
         photo_of = np.array([i for i, photo in enumerate(photos) for _ in data.captions[photo]], np.int64)
-        captions = torch.cat([
-            retriever.embed_captions(data.read(numbers[start : start + _CAPTIONS]).to(device))
-            for start in range(0, len(numbers), _CAPTIONS)
-        ])  # fmt: skip
+        parts = (data.read(numbers[start : start + _CAPTIONS]) for start in range(0, len(numbers), _CAPTIONS))
+        captions = torch.cat([retriever.embed_captions(part.to(device)) for part in parts]).float().cpu().numpy()
         if data.images is None:
-            places = _places_by_references(_numbers(captions), photo_of, len(photos))
+            # A photo is the mean of its captions; the caption that asks is not among its own photo's.
+            counts = np.bincount(photo_of, minlength=len(photos))
+            means = np.zeros((len(photos), captions.shape[1]), np.float32)
+            np.add.at(means, photo_of, captions)
+            means /= counts[:, None]
+            places = text_to_text(captions, photo_of, means, counts, of_people=True).ranks
         else:
-            images = _numbers(retriever.embed_images(data.images[photos].float().to(device)))
-            places = np.concatenate([ranks(part, photo_of[rows]) for rows, part in blocks(_numbers(captions), images)])
+            images = retriever.embed_images(data.images[photos].float().to(device)).float().cpu().numpy()
+            places = np.concatenate([ranks(part, photo_of[rows]) for rows, part in blocks(captions, images)])
         recalls_of.append([(places < k).mean() for k in RECALLS])
     recalls = np.mean(recalls_of, axis=0).tolist()
     return dict(zip(RETRIEVAL_METRICS, [*recalls, float(np.mean(recalls))], strict=True))
-
-
-def _numbers(vectors: Tensor) -> NDArray[np.float32]:
-    return vectors.float().cpu().numpy()
-
-
-def _places_by_references(captions: NDArray[np.float32], photo_of: NDArray[np.int64], photos: int) -> NDArray[np.int64]:
-    """A photo is the mean of its captions; the caption that asks is not among its own photo's."""
-    counts = np.bincount(photo_of, minlength=photos)
-    total = np.zeros((photos, captions.shape[1]), np.float32)
-    np.add.at(total, photo_of, captions)
-    total /= counts[:, None]
-    return text_to_text(captions, photo_of, total, counts, of_people=True).ranks
 
 
 # Collapse
@@ -214,12 +190,14 @@ class Watch:
             return ""
         config, signs = self._config, list[str]()
         if now["unique"] < config.unique * first["unique"] and self._rose(now["unique"], first["unique"]):
-            signs.append(
-                f"{_percent(now['unique'])} of the captions are different ({_percent(first['unique'])} before)"
-            )
-        ratio = now["length"] / max(first["length"], 1e-9)
-        if not 1 / config.length <= ratio <= config.length and self._other_length(first["length"], now["length"]):
-            signs.append(f"captions have {now['length']:.1f} words ({first['length']:.1f} before)")
+            before = _percent(first["unique"])
+            signs.append(f"{_percent(now['unique'])} of the captions are different ({before} before)")
+        length, before_length = now["length"], first["length"]
+        # Lengths of captions vary less than a Poisson number does: as if they did as much is to be careful.
+        chance = _NORMAL * math.sqrt((before_length + length) / self._photos)
+        usual = 1 / config.length <= length / max(before_length, 1e-9) <= config.length
+        if not usual and abs(length - before_length) > chance:
+            signs.append(f"captions have {length:.1f} words ({before_length:.1f} before)")
         for name, most, what in (
             ("Rep", config.repetition, "repeat a word"),
             ("BadEnd", config.ending, "break off"),
@@ -235,13 +213,6 @@ class Watch:
         low, _ = wilson(now, self._photos)
         _, high = wilson(before, self._photos)
         return now - before > math.hypot(now - low, high - before)
-
-    def _other_length(self, before: float, now: float) -> bool:
-        """True if the mean length changed by more than chance.
-
-        Lengths of captions vary less than a Poisson number does: as if they did as much is to be careful.
-        """
-        return abs(now - before) > _NORMAL * math.sqrt((before + now) / self._photos)
 
 
 def wilson(share: float, count: int) -> tuple[float, float]:
