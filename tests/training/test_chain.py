@@ -272,7 +272,7 @@ def test_stages_are_the_encoder_the_tagger_and_the_retriever_of_later_ones(write
         {"name": "eyes", **TAGGING, "model": {"words": 12, "tuned_blocks": 1}},
         {"name": "glied", **glied, "inputs": inputs},
         EAR,
-        {"name": "gd", "init_from": "xe", "objective": policy, "validation": {"judges": ["ear"]}},
+        {"name": "gd", "init_from": "xe", "objective": policy, "validation": {"metric": "last", "judges": ["ear"]}},
     ]
     xe = XE | {"objective": {"rewards": {"image_retriever": "ear"}}}  # which it has no use for
     train(write(xe, *stages, max_steps=1, data={"features": str(runs.parent / "features")}))
