@@ -614,13 +614,17 @@ def short(name: str) -> str:
 
 def plain(recipe: Recipe) -> dict[str, object]:
     """The recipe as YAML can hold it."""
-    return {name: _with_lists(value) for name, value in asdict(recipe).items()}
+    values: dict[str, object] = as_yaml(asdict(recipe))
+    return values
 
 
-def _with_lists(value: object) -> object:
-    if isinstance(value, dict):
-        return {key: _with_lists(part) for key, part in value.items()}
-    return [_with_lists(part) for part in value] if isinstance(value, list | tuple) else value
+def as_yaml(value: Any) -> Any:
+    """Values as YAML would have them: paths are texts, tuples lists."""
+    if isinstance(value, Mapping):
+        return {str(key): as_yaml(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_yaml(part) for part in value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def flat(value: object, prefix: str = "") -> dict[str, object]:

@@ -20,62 +20,48 @@ def reward(*sentence, words=None):
     return Reward(numbers(*sentence), None if words is None else torch.tensor(words, dtype=torch.double))
 
 
-def test_leave_one_out_by_hand():
-    found = baselines.leave_one_out(reward(1, 2, 3, 0, 0, 9), 3)
-    assert found.sentence.tolist() == [2.5, 2, 1.5, 4.5, 4.5, 0]
+SIX = reward(1, 2, 3, 0, 0, 9)
+ALL = torch.ones(6, 2, dtype=torch.bool)
 
 
-def test_leave_one_out_of_words_is_taken_place_by_place():
-    found = baselines.leave_one_out(reward(0, 0, 0, words=[[3, 1], [5, 0], [1, 4]]), 3)
-    assert found.words.tolist() == [[3, 2], [2, 2.5], [4, 0.5]]
+@pytest.mark.parametrize(
+    ("baseline", "sentence", "words"),
+    [
+        (baselines.leave_one_out(SIX, 3), [2.5, 2, 1.5, 4.5, 4.5, 0], None),
+        # rewards of words are taken place by place
+        (
+            baselines.leave_one_out(reward(0, 0, 0, words=[[3, 1], [5, 0], [1, 4]]), 3),
+            [0, 0, 0],
+            [[3, 2], [2, 2.5], [4, 0.5]],
+        ),
+        (baselines.mean(SIX, 3), [2, 2, 2, 3, 3, 3], None),
+        (baselines.mean_of_best(SIX, ALL, 3, 2), [2.5] * 3 + [4.5] * 3, None),
+        (baselines.mean_of_best(SIX, ALL, 3, 1), [3] * 3 + [9] * 3, None),
+        # the best are those with the best sentence and words together
+        (baselines.mean_of_best(reward(1, 2, words=[[4, 4], [1, 1]]), ALL[:2], 2, 1), [1, 1], [[4, 4], [4, 4]]),
+        (baselines.of_photo(reward(1, 3, 10, 20), 2, 3), [2, 2, 2, 15, 15, 15], None),  # two captions of two photos
+    ],
+)
+def test_baselines_by_hand(baseline, sentence, words):
+    assert baseline.sentence.tolist() == sentence
+    assert (None if baseline.words is None else baseline.words.tolist()) == words
 
 
-def test_means_by_hand():
-    got = reward(1, 2, 3, 0, 0, 9)
-    assert baselines.mean(got, 3).sentence.tolist() == [2, 2, 2, 3, 3, 3]
-    mask = torch.ones(6, 2, dtype=torch.bool)
-    assert baselines.mean_of_best(got, mask, 3, 2).sentence.tolist() == [2.5] * 3 + [4.5] * 3
-    assert baselines.mean_of_best(got, mask, 3, 1).sentence.tolist() == [3] * 3 + [9] * 3
+def test_past_the_end_of_the_baseline_its_sentence_remains_and_what_it_says_past_that_of_captions_does_not_count():
+    """GLD, Eq. 12: the caption has three words, the baseline one; and the other way round."""
+    longer = baselines.advantage(reward(5, words=[[1, 2, 3]]), reward(2, words=[[4]]), 3)
+    assert longer.tolist() == [[5 - 2 + 1 - 4, 5 - 2 + 2, 5 - 2 + 3]]
+    assert baselines.advantage(reward(5, words=[[1]]), reward(2, words=[[4, 7]]), 1).tolist() == [[0]]
 
 
-def test_the_best_are_those_with_the_best_sentence_and_words_together():
-    got = reward(1, 2, words=[[4, 4], [1, 1]])
-    found = baselines.mean_of_best(got, torch.ones(2, 2, dtype=torch.bool), 2, 1)
-    assert found.sentence.tolist() == [1, 1]
-    assert found.words.tolist() == [[4, 4], [4, 4]]
-
-
-def test_captions_of_a_photo_stand_for_it():
-    theirs = reward(1, 3, 10, 20)  # two captions of each of two photos
-    assert baselines.of_photo(theirs, 2, 3).sentence.tolist() == [2, 2, 2, 15, 15, 15]
-
-
-def test_past_the_end_of_the_baseline_its_sentence_remains():
-    """GLD, Eq. 12: the caption has three words, the baseline one."""
-    got = reward(5, words=[[1, 2, 3]])
-    other = reward(2, words=[[4]])
-    assert baselines.advantage(got, other, 3).tolist() == [[5 - 2 + 1 - 4, 5 - 2 + 2, 5 - 2 + 3]]
-
-
-def test_what_a_longer_baseline_says_past_the_end_of_the_captions_does_not_count():
-    got, other = reward(5, words=[[1]]), reward(2, words=[[4, 7]])
-    assert baselines.advantage(got, other, 1).tolist() == [[0]]
-
-
-def test_whitened_over_the_words_that_are_said():
+def test_whitened_over_the_words_that_are_said_or_by_photo():
     advantage = torch.tensor([[1.0, 1.0], [3.0, 100.0]], dtype=torch.double)
     mask = torch.tensor([[True, True], [True, False]])
-    found = baselines.whitened(advantage, mask)
-    values = numbers(1, 1, 3)
-    white = (values - values.mean()) / values.std(correction=0)
-    torch.testing.assert_close(found[mask], white)
-    assert found[1, 1] == 0
-
-
-def test_whitened_by_photo():
-    advantage = torch.tensor([[0.0], [2.0], [10.0], [30.0]])
-    found = baselines.whitened(advantage, torch.ones(4, 1, dtype=torch.bool), 2)
-    torch.testing.assert_close(found, torch.tensor([[-1.0], [1.0], [-1.0], [1.0]]))
+    white, values = baselines.whitened(advantage, mask), numbers(1, 1, 3)
+    torch.testing.assert_close(white[mask], (values - values.mean()) / values.std(correction=0))
+    assert white[1, 1] == 0
+    by_photo = baselines.whitened(torch.tensor([[0.0], [2.0], [10.0], [30.0]]), torch.ones(4, 1, dtype=torch.bool), 2)
+    torch.testing.assert_close(by_photo, torch.tensor([[-1.0], [1.0], [-1.0], [1.0]]))
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, 1e6])
@@ -145,17 +131,11 @@ def test_the_estimator_is_the_gradient_of_the_expected_reward(world, name, basel
     torch.testing.assert_close(average(world, baseline), world[-1])
 
 
-def test_the_mean_of_all_shrinks_the_gradient(world):
-    torch.testing.assert_close(average(world, lambda got, rows: baselines.mean(got, 2)), world[-1] / 2)
-
-
-def test_the_mean_of_the_best_is_biased(world):
+def test_the_mean_of_all_shrinks_the_gradient_and_the_mean_of_the_best_is_biased(world):
     """With the best of two as baseline, one of the two learns nothing; that is not the gradient, as the docs say."""
-
-    def best(got, rows):
-        return baselines.mean_of_best(got, torch.ones(2, 1, dtype=torch.bool), 2, 1)
-
-    assert not torch.allclose(average(world, best), world[-1], rtol=0.05)
+    torch.testing.assert_close(average(world, lambda got, rows: baselines.mean(got, 2)), world[-1] / 2)
+    best = average(world, lambda got, rows: baselines.mean_of_best(got, ALL[:2, :1], 2, 1))
+    assert not torch.allclose(best, world[-1], rtol=0.05)
 
 
 def test_a_second_sample_as_baseline(world):
@@ -176,10 +156,12 @@ def test_reductions_by_hand():
     logp = torch.tensor([[-1.0, -2.0, -9.0], [-3.0, -9.0, -9.0]])
     mask = torch.tensor([[True, True, False], [True, False, False]])
     above = torch.tensor([[2.0, 2.0, 7.0], [-1.0, 7.0, 7.0]])
-    assert [part if isinstance(part, float) else part.item() for part in policy_gradient(logp, above, mask)] == [1.0, 3]
-    assert policy_gradient(logp, above, mask, "sentence_sum")[0].item() == (6 - 3) / 2
-    assert policy_gradient(logp, above, mask, "sentence_mean")[0].item() == (3 - 3) / 2
-    assert policy_gradient(logp, above, mask, "sentence_sum")[1] == 2
+    losses = {"words": 3 / 3, "sentence_sum": (6 - 3) / 2, "sentence_mean": (3 - 3) / 2}
+    for reduction, expected in losses.items():
+        loss, weight = policy_gradient(logp, above, mask, reduction)
+        assert (loss.item(), weight) == (expected, 3 if reduction == "words" else 2)
+        nothing = policy_gradient(torch.zeros(2, 3), torch.ones(2, 3), torch.zeros(2, 3, dtype=torch.bool), reduction)
+        assert nothing[0].item() == 0
 
 
 def test_nothing_after_the_end_gets_a_gradient():
@@ -188,10 +170,3 @@ def test_nothing_after_the_end_gets_a_gradient():
     loss, _ = policy_gradient(logp, torch.tensor([[1.0, 1.0, torch.nan]]), mask)
     loss.backward()
     assert logp.grad.tolist() == [[-0.5, -0.5, 0]]
-
-
-@pytest.mark.parametrize("reduction", ["words", "sentence_mean", "sentence_sum"])
-def test_captions_without_a_word_are_no_loss(reduction):
-    nothing = torch.zeros(2, 3, dtype=torch.bool)
-    loss, _ = policy_gradient(torch.zeros(2, 3), torch.ones(2, 3), nothing, reduction)
-    assert loss.item() == 0

@@ -27,18 +27,15 @@ WORDS = WordTokenizer.build([text for texts in TEXTS for text in texts], 1)
 REFERENCES = [[WORDS.encode(text) for text in texts] for texts in TEXTS]
 
 
-def context(look_alikes=((1, 2), (0, -1), (-1, -1))):
+def context(look_alikes=((1, 2), (0, -1), (-1, -1)), texts=TEXTS, words=WORDS):
+    references = [[words.encode(text) for text in of_item] for of_item in texts]
     return SimpleNamespace(
-        references=REFERENCES,
-        vocabulary=WORDS,
-        consensus=lambda measure: Consensus(REFERENCES, end=WORDS.eos, measure=measure),
+        references=references,
+        vocabulary=words,
+        consensus=lambda measure: Consensus(references, end=words.eos, measure=measure),
         look_alikes=torch.tensor(look_alikes),
-        data=SimpleNamespace(examples=[SimpleNamespace(captions=texts) for texts in TEXTS]),
+        data=SimpleNamespace(examples=[SimpleNamespace(captions=of_item) for of_item in texts]),
     )
-
-
-def similarity(caption, reference):
-    return similarity_in(REFERENCES, caption, reference)
 
 
 def similarity_in(references, caption, reference):
@@ -58,33 +55,29 @@ def similarity_in(references, caption, reference):
     return 10 * total / 4 * math.exp(-((len(caption) - len(reference)) ** 2) / (2 * 6**2))
 
 
-def test_a_reference_weighs_by_its_agreement_with_all_others_of_its_item():
-    weights = caption_weights(CaptionWeights("leave_one_out"), context())
-    for item, references in enumerate(REFERENCES[:2]):
-        for number, caption in enumerate(references):
-            others = [other for k, other in enumerate(references) if k != number]
-            expected = np.mean([similarity(caption, other) for other in others])
-            assert weights[item][number].item() == pytest.approx(expected, abs=1e-5)
-    assert weights[2].tolist() == [0.0]  # there is no other
-
-
-def test_words_that_no_vocabulary_has_are_not_one_and_the_same():
-    """A captioner that knows no word at all gives the same weights; words count as they are written."""
-    texts = [["An ocelot naps.", "an ocelot naps", "a serval naps"], ["dogs play", "Dogs play", "two dogs"]]
-    words = WordTokenizer.build(["nothing of it"], 1)
-    unknown = SimpleNamespace(
-        references=[[words.encode(text) for text in of_item] for of_item in texts],
-        vocabulary=words,
-        data=SimpleNamespace(examples=[SimpleNamespace(captions=of_item) for of_item in texts]),
-    )
-    weights = caption_weights(CaptionWeights("leave_one_out"), unknown)
+@pytest.mark.parametrize(
+    ("texts", "words"),
+    [
+        (TEXTS, WORDS),
+        # A captioner that knows no word at all gives the same weights; words count as they are written: "An", "naps."
+        (
+            [["An ocelot naps.", "an ocelot naps", "a serval naps"], ["dogs play", "Dogs play", "two dogs"]],
+            WordTokenizer.build(["nothing of it"], 1),
+        ),
+    ],
+)
+def test_a_reference_weighs_by_its_agreement_with_all_others_of_its_item(texts, words):
+    weights = caption_weights(CaptionWeights("leave_one_out"), context(texts=texts, words=words))
     split = [[text.split() for text in of_item] for of_item in texts]
-    for item, references in enumerate(split):
+    for item, references in enumerate(split[:2]):
         for number, caption in enumerate(references):
             others = [other for k, other in enumerate(references) if k != number]
             expected = np.mean([similarity_in(split, caption, other) for other in others])
             assert weights[item][number].item() == pytest.approx(expected, abs=1e-5)
-    assert weights[0][0] < weights[0][1]  # "An" and "naps." are words of their own
+    if texts is TEXTS:
+        assert weights[2].tolist() == [0.0]  # there is no other
+    else:
+        assert weights[0][0] < weights[0][1]
 
 
 @pytest.mark.parametrize("normalise", ["item", "global"])
@@ -108,12 +101,7 @@ def test_a_reference_that_fits_the_look_alikes_counts_less():
     scores = np.mean([consensus(tokens, torch.full((4,), other)).numpy() for other in (1, 2)], axis=0)
     np.testing.assert_allclose(weights[0].numpy(), 1.5 - scores / scores.max(), atol=1e-5)
     assert weights[2].tolist() == [1.0]  # nothing to be told from
-
-
-def test_a_metric_that_there_is_not_is_named():
-    with pytest.raises(
-        UserError, match=r"objective\.caption_weights\.metric: there is no 'CIDR' here; there are CIDEr-D"
-    ):
+    with pytest.raises(UserError, match=r"caption_weights\.metric: there is no 'CIDR' here; there are CIDEr-D"):
         caption_weights(CaptionWeights("leave_one_out", metric="CIDR"), context())
 
 

@@ -62,36 +62,35 @@ def test_max_violation_is_what_a_loop_over_pairs_gives(per_photo, margin):
     assert max_violation(captions, images, SCALE, margin=margin).item() == pytest.approx(expected, rel=1e-12)
 
 
-def test_captions_that_meet_their_photos_pay_nothing():
-    images = torch.eye(3, dtype=torch.double)
-    captions = images.repeat_interleave(2, 0)
-    assert max_violation(captions, images, SCALE, margin=0.2).item() == 0.0
-    assert max_violation(captions, images, SCALE, margin=1.0).item() == 0.0  # the others are at a cosine of 0
-    assert info_nce(images, images, torch.tensor(1000.0)).item() == pytest.approx(0.0, abs=1e-12)
+CAT, DOG = torch.eye(2, dtype=torch.double)
+EITHER = (CAT + DOG) / math.sqrt(2)
+THREE, FOUR = torch.eye(3, dtype=torch.double), torch.eye(4, dtype=torch.double)
+SAME = torch.full((4, 4), 0.5, dtype=torch.double)  # one and the same caption for all photos
+FAR = torch.tensor([[0.6, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype=torch.double)
+ONE = unit(1, 5, seed=4)
 
 
-def test_a_caption_that_fits_two_photos_pays_the_margin():
-    cat, dog = torch.eye(2, dtype=torch.double)
-    either = (cat + dog) / math.sqrt(2)
-    loss = max_violation(torch.stack([cat, either]), torch.stack([cat, dog]), SCALE, margin=0.2)
-    # "either" ties between the photos (0.2) and, for the dog, is far ahead of "cat" (0); "cat" is 1 for its photo and
-    # "either" 0.71, less than the margin behind it (0)
-    assert loss.item() == pytest.approx(0.2 / 2)
-
-
-def test_one_and_the_same_caption_for_all_photos_can_only_be_guessed():
-    images = torch.eye(4, dtype=torch.double)
-    captions = torch.full((4, 4), 0.5, dtype=torch.double)
-    assert info_nce(captions, images, SCALE).item() == pytest.approx(math.log(4))
-    assert max_violation(captions, images, SCALE, margin=0.3).item() == pytest.approx(0.6)
-
-
-def test_a_photos_captions_are_no_negatives_of_each_other_for_the_hinge():
-    images = torch.eye(2, dtype=torch.double)
-    far = torch.tensor([[0.6, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]], dtype=torch.double)
-    assert (
-        max_violation(far, images, SCALE, margin=0.2).item() == 0.0
-    )  # 0.6 is 0.4 behind its sibling, and owes nothing
+@pytest.mark.parametrize(
+    ("loss", "captions", "images", "expected"),
+    [
+        # captions that meet their photos pay nothing; the others are at a cosine of 0
+        (partial(max_violation, margin=0.2), THREE.repeat_interleave(2, 0), THREE, 0.0),
+        (partial(max_violation, margin=1.0), THREE.repeat_interleave(2, 0), THREE, 0.0),
+        (lambda captions, images, scale: info_nce(captions, images, torch.tensor(1000.0)), THREE, THREE, 0.0),
+        # "either" ties between the photos (0.2) and, for the dog, is far ahead of "cat" (0); "cat" is 1 for its photo
+        # and "either" 0.71, less than the margin behind it (0)
+        (partial(max_violation, margin=0.2), torch.stack([CAT, EITHER]), torch.stack([CAT, DOG]), 0.2 / 2),
+        (info_nce, SAME, FOUR, math.log(4)),  # it can only be guessed
+        (partial(max_violation, margin=0.3), SAME, FOUR, 0.6),
+        # a photo's captions are no negatives of each other: 0.6 is 0.4 behind its sibling, and owes nothing
+        (partial(max_violation, margin=0.2), FAR, torch.eye(2, dtype=torch.double), 0.0),
+        # of a single photo info_nce knows only that its captions share it
+        (info_nce, unit(1, 5, seed=3), ONE, 0.0),
+        (info_nce, ONE.repeat(3, 1), ONE, math.log(3) / 2),
+    ],
+)
+def test_losses_that_can_be_done_in_ones_head(loss, captions, images, expected):
+    assert loss(captions, images, SCALE).item() == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("loss", [info_nce, max_violation, partial(max_violation, margin=2.0)])
@@ -107,13 +106,6 @@ def test_losses_and_gradients_are_finite_even_where_nothing_competes(loss, photo
     assert images.grad.isfinite().all()
     if photos == 1 and loss is not info_nce:
         assert value == 0
-
-
-def test_of_a_single_photo_info_nce_knows_only_that_its_captions_share_it():
-    captions, images = unit(1, 5, seed=3), unit(1, 5, seed=4)
-    assert info_nce(captions, images, SCALE).item() == pytest.approx(0.0, abs=1e-12)
-    same = images.repeat(3, 1)
-    assert info_nce(same, images, SCALE).item() == pytest.approx(math.log(3) / 2)
 
 
 def test_captions_belong_to_photos_in_groups():

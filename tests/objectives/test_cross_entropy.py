@@ -63,31 +63,29 @@ def test_the_loss_is_the_mean_of_minus_log_p_over_all_words_and_the_end():
     assert line["accuracy"] == pytest.approx(4 / 5)  # only B at the beginning is not the likeliest
 
 
-def test_padding_has_no_influence():
-    short = batch([A, EOS], [B, EOS])
-    padded = batch([A, EOS], [B, EOS])
-    padded.tokens = torch.cat([padded.tokens, torch.full((2, 7), PAD)], 1)
-    padded.token_mask = padded.tokens != PAD
-    assert step(padded).loss.item() == pytest.approx(step(short).loss.item(), abs=1e-7)
-    assert step(padded).log["words"] == 4
+def small_transformer(width=8):
+    torch.manual_seed(0)
+    sizes = {"width": width, "heads": 2, "feed_forward": 2 * width}
+    return Transformer(TransformerConfig(vocab_size=9, feature_size=4, dropout=0.0, **sizes))
 
 
 def test_padding_has_no_influence_on_a_transformer_and_its_gradient():
-    torch.manual_seed(0)
-    config = TransformerConfig(vocab_size=9, feature_size=4, width=8, heads=2, feed_forward=16, dropout=0.0)
-    captioner = Transformer(config)
+    """And own words at a chance that never comes are teacher forcing."""
+    captioner = small_transformer()
     tokens = torch.tensor([[5, 6, EOS, PAD], [7, EOS, PAD, PAD], [8, 4, 5, EOS], [EOS, PAD, PAD, PAD]])
     given = Batch(range(2), region_inputs(torch.randn(2, 3, 4)), tokens, tokens != PAD)
-    found = []
+    results = []
     for width in (0, 3):
         captioner.zero_grad()
         longer = torch.cat([tokens, torch.full((4, width), PAD)], 1)
-        more = Batch(given.photos, given.inputs, longer, longer != PAD)
-        loss = step(more, captioner).loss
-        loss.backward()
-        found.append([loss.detach(), *(p.grad.clone() for p in captioner.parameters())])
-    for short, long in zip(*found, strict=True):
-        torch.testing.assert_close(short, long, atol=1e-6, rtol=1e-5)
+        result = step(Batch(given.photos, given.inputs, longer, longer != PAD), captioner)
+        result.loss.backward()
+        assert result.log["words"] == 10
+        results.append([result.loss.detach(), *(p.grad.clone() for p in captioner.parameters())])
+    torch.testing.assert_close(*results, atol=1e-6, rtol=1e-5)
+    with torch.no_grad():
+        free = step(given, captioner, own_words=1e-12).loss
+    torch.testing.assert_close(free, results[0][0], atol=1e-5, rtol=0)
 
 
 def test_label_smoothing_spreads_its_share_over_all_words():
@@ -121,30 +119,23 @@ def test_regions_are_hidden_by_chance_and_never_all_of_them():
     assert captioner.seen is there
 
 
-def test_without_own_words_the_captioner_is_given_the_reference():
+def test_own_words_at_a_chance_that_never_comes_are_the_reference():
     captioner = Bigrams()
     step(batch([A, B, EOS]), captioner, own_words=1e-12)
     assert torch.stack(captioner.given, 1).tolist() == [[BOS, A, B]]
-
-
-def test_own_words_at_a_chance_that_never_comes_give_the_same_loss():
     given = batch([A, B, EOS], [B, EOS], [A, A, EOS], [EOS], photos=2)
-    torch.manual_seed(0)
     assert step(given, own_words=1e-12).loss.item() == pytest.approx(step(given).loss.item())
 
 
-def test_with_only_own_words_every_word_given_was_drawn_from_the_answer_before():
+def test_with_only_own_words_every_word_given_was_drawn_from_the_answer_before_and_the_target_is_the_reference():
     certain = torch.zeros(5, 5)
     certain[BOS, B] = certain[B, A] = certain[A, A] = 1.0  # says B A A A ... whatever the reference says
     captioner = Bigrams(certain)
     step(batch([A, B, B, EOS], [B, B, B, EOS]), captioner, own_words=1.0)
-    assert torch.stack(captioner.given, 1).tolist() == [[BOS, B, A, A]] * 2
-
-
-def test_the_first_word_given_is_always_bos():
-    captioner = Bigrams()
-    step(batch([A, EOS]), captioner, own_words=1.0)
-    assert captioner.given[0].tolist() == [BOS]
+    assert torch.stack(captioner.given, 1).tolist() == [[BOS, B, A, A]] * 2  # the first word is always BOS
+    likely = torch.full((5, 5), 0.1)
+    likely[:, B] = 0.6
+    assert step(batch([A, EOS]), Bigrams(likely), own_words=1.0).loss.item() == pytest.approx(-math.log(0.1))
 
 
 def test_about_as_many_words_are_the_captioners_own_as_the_chance_says():
@@ -157,29 +148,9 @@ def test_about_as_many_words_are_the_captioners_own_as_the_chance_says():
     assert (given == B).float().mean().item() == pytest.approx(0.25, abs=0.03)
 
 
-def test_with_own_words_the_target_is_still_the_reference():
-    certain = torch.full((5, 5), 0.1)
-    certain[:, B] = 0.6
-    loss = step(batch([A, EOS]), Bigrams(certain), own_words=1.0).loss
-    assert loss.item() == pytest.approx(-math.log(0.1))
-
-
-def test_own_words_of_a_transformer_at_chance_nought_are_teacher_forcing():
-    torch.manual_seed(0)
-    config = TransformerConfig(vocab_size=9, feature_size=4, width=8, heads=2, feed_forward=16, dropout=0.0)
-    captioner = Transformer(config)
-    tokens = torch.tensor([[5, 6, EOS, PAD], [7, EOS, PAD, PAD], [8, 4, 5, EOS], [EOS, PAD, PAD, PAD]])
-    given = Batch(range(2), region_inputs(torch.randn(2, 3, 4)), tokens, tokens != PAD)
-    with torch.no_grad():
-        forced, free = step(given, captioner).loss, step(given, captioner, own_words=1e-12).loss
-    torch.testing.assert_close(free, forced, atol=1e-5, rtol=0)
-
-
 def test_a_captioner_learns_to_say_of_two_photos_what_was_said_of_them():
     """Two photos and a caption each: whoever looks at the photo can be sure of every word."""
-    torch.manual_seed(0)
-    config = TransformerConfig(vocab_size=9, feature_size=4, width=16, heads=2, feed_forward=32, dropout=0.0)
-    captioner = Transformer(config)
+    captioner = small_transformer(width=16)
     tokens = torch.tensor([[5, 6, 7, EOS], [8, 6, EOS, PAD]])
     given = Batch(range(2), region_inputs(torch.eye(2, 4)[:, None]), tokens, tokens != PAD)
     optimizer = torch.optim.Adam(captioner.parameters(), lr=0.01)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from objectives.test_caption_weights import similarity_in
+from objectives.test_caption_weights import context, similarity_in
 from objectives.test_policy_gradient import Says
 from tellapart import score
 from tellapart.data.batches import Batch, BatchStream, CaptionedPhotos
@@ -33,14 +33,7 @@ def written():
 TEXTS = [[written() for _ in range(count)] for count in (9, 6, 12)]
 WORDS = WordTokenizer.build([text for texts in TEXTS for text in texts], 1)
 REFERENCES = [[WORDS.encode(text) for text in texts] for texts in TEXTS]
-
-
-def context():
-    return SimpleNamespace(
-        references=REFERENCES,
-        vocabulary=WORDS,
-        data=SimpleNamespace(examples=[SimpleNamespace(captions=texts) for texts in TEXTS]),
-    )
+CONTEXT = context(texts=TEXTS, words=WORDS)
 
 
 class Store:
@@ -71,7 +64,7 @@ def test_weights_are_the_metrics_own_scores_against_all_other_references(metric)
     """Words without punctuation, so that the metrics' tokens are the vocabulary's."""
     if metric == "METEOR":
         pytest.importorskip("pycocoevalcap")
-    weights = caption_weights(CaptionWeights("leave_one_out", metric=metric), context())
+    weights = caption_weights(CaptionWeights("leave_one_out", metric=metric), CONTEXT)
     for item in (0, 2):
         for number in (0, 3, 5):
             others = [text for n, text in enumerate(TEXTS[item]) if n != number]
@@ -82,7 +75,7 @@ def test_weights_are_the_metrics_own_scores_against_all_other_references(metric)
 def test_a_drawn_caption_keeps_its_weight_and_the_loss_is_eq_8_over_words():
     examples = [SimpleNamespace(id=n, captions=texts) for n, texts in enumerate(TEXTS)]
     data = CaptionedPhotos([({"regions": Store()}, examples)], WORDS, 20)
-    data.weights = caption_weights(CaptionWeights("leave_one_out"), context())
+    data.weights = caption_weights(CaptionWeights("leave_one_out"), CONTEXT)
     own = {(item, tuple(ids)): [] for item, of in enumerate(REFERENCES) for ids in of}
     for item, of in enumerate(REFERENCES):
         for number, ids in enumerate(of):

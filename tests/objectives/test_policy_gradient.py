@@ -78,27 +78,32 @@ def learner(captioner, scores=None, reference_policy=None, hide_regions=0.0, **p
     return PolicyGradient(captioner, WORDS, scores or Says(), config, max_words=5, view=view, **others)
 
 
-def gradients(captioner, result):
+def gradients(captioner, loss):
     captioner.zero_grad()
-    result.loss.backward()
+    loss.backward()
     return torch.cat([p.grad.flatten() for p in captioner.parameters() if p.grad is not None])
+
+
+def learned(learn, captioner, given, steps=30):
+    """The log lines of so many steps of Adam."""
+    optimizer, lines = torch.optim.Adam(captioner.parameters(), lr=0.02), []
+    torch.manual_seed(0)
+    for _ in range(steps):
+        result = learn(given, START)
+        optimizer.zero_grad()
+        result.loss.backward()
+        optimizer.step()
+        lines.append(result.log)
+    return lines
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CAPTIONERS)
 def test_rewarding_a_word_makes_it_likelier(name):
     captioner = tiny(name, VOCABULARY)
-    learn, optimizer = learner(captioner), torch.optim.Adam(captioner.parameters(), lr=0.02)
-    torch.manual_seed(0)
-    seen = []
-    for _ in range(60):
-        result = learn(batch(), START)
-        optimizer.zero_grad()
-        result.loss.backward()
-        optimizer.step()
-        seen.append(result.log["reward"])
-    assert sum(seen[-5:]) / 5 > 0.6
-    assert seen[0] < 0.3
+    rewards = [line["reward"] for line in learned(learner(captioner), captioner, batch(), 60)]
+    assert sum(rewards[-5:]) / 5 > 0.6
+    assert rewards[0] < 0.3
 
 
 @pytest.mark.parametrize("name", CAPTIONERS)
@@ -109,7 +114,7 @@ def test_one_pass_and_two_give_the_same_gradient(name, policy):
     for passes in ("one", "two"):
         torch.manual_seed(1)
         result = learner(captioner, Arbitrary(), passes=passes, **policy)(batch(), START)
-        found.append((result.loss.detach(), gradients(captioner, result)))
+        found.append((result.loss.detach(), gradients(captioner, result.loss)))
     torch.testing.assert_close(found[0][0], found[1][0], atol=1e-6, rtol=1e-5)
     torch.testing.assert_close(found[0][1], found[1][1], atol=1e-6, rtol=1e-4)
     assert found[0][1].abs().max() > 1e-4
@@ -128,7 +133,7 @@ def test_chunks_give_the_same_gradient_and_keep_less(name, chunk):
         with torch.autograd.graph.saved_tensors_hooks(lambda saved: kept.append(saved.numel()) or saved, lambda it: it):
             result = learn(batch(), START)
         count = sum(kept)
-        return result.loss.detach(), gradients(captioner, result), count
+        return result.loss.detach(), gradients(captioner, result.loss), count
 
     whole, chunked = step(0), step(chunk)
     torch.testing.assert_close(whole[:2], chunked[:2], atol=1e-6, rtol=1e-4)
@@ -168,7 +173,7 @@ def test_all_choices_combine(sampler, baseline, whiten, reduction, per_word):
     learn = learner(captioner, scores, baseline=baseline, whiten=whiten, reduction=reduction, **choices)
     for _ in range(2):  # what runs along is 0 at first
         result = learn(batch(), START)
-    assert gradients(captioner, result).isfinite().all()
+    assert gradients(captioner, result.loss).isfinite().all()
     each = choices["samples"] + choices.get("references", 0)
     assert len(scores.heard[0].words) == 3 * each
     assert scores.heard[0].photos.tolist() == [10] * each + [11] * each + [12] * each
@@ -191,13 +196,7 @@ def test_a_reference_that_is_worth_more_than_the_samples_becomes_likelier():
     captioner = tiny("show_tell", VOCABULARY)
     given = batch(photos=1, references=1)
     given.tokens[0] = torch.tensor([DOG, DOG, EOS, PAD])
-    learn = learner(captioner, Says(DOG), samples=2, references=1, reduction="sentence_sum")
-    optimizer = torch.optim.Adam(captioner.parameters(), lr=0.02)
-    torch.manual_seed(0)
-    for _ in range(30):
-        optimizer.zero_grad()
-        learn(given, START).loss.backward()
-        optimizer.step()
+    learned(learner(captioner, Says(DOG), samples=2, references=1, reduction="sentence_sum"), captioner, given)
     ids = {"bos": BOS, "eos": EOS, "pad": PAD}
     said = greedy(captioner, captioner.encode(given.inputs), **ids, max_words=3).tokens
     assert DOG in said[0].tolist()
@@ -213,7 +212,7 @@ def test_words_of_a_reference_that_can_never_be_said_teach_nothing(name, policy)
     learn = learner(captioner, Says(DOG), before, samples=2, references=1, **policy)
     torch.manual_seed(0)
     result = learn(given, START)
-    found = gradients(captioner, result)
+    found = gradients(captioner, result.loss)
     assert result.loss.isfinite()
     assert found.isfinite().all()
     assert found.abs().max() > 0  # from the words that can be
@@ -225,19 +224,14 @@ def test_the_first_words_of_a_mixer_are_references_learned_by_cross_entropy(pass
     captioner, here = tiny("transformer", VOCABULARY).eval(), batch()
     nothing = Says(word=-1)
     learn = learner(captioner, nothing, samples=2, baseline="none", mixer=2, passes=passes)
-    found = gradients(captioner, learn(here, START))
+    found = gradients(captioner, learn(here, START).loss)
     (said,) = nothing.heard
     assert said.words[:, :2].tolist() == here.tokens[:, :2].tolist()
 
     fed = torch.cat([torch.full((6, 1), BOS), here.tokens[:, :1]], 1)
-    logits = captioner(fed, captioner.encode(here.inputs))
-    banned = torch.tensor([PAD, BOS, UNK])
-    logits = logits.index_fill(2, banned, -torch.inf)
+    logits = captioner(fed, captioner.encode(here.inputs)).index_fill(2, torch.tensor([PAD, BOS, UNK]), -torch.inf)
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), here.tokens[:, :2].flatten(), reduction="sum")
-    captioner.zero_grad()
-    (loss / said.mask.sum()).backward()
-    wanted = torch.cat([p.grad.flatten() for p in captioner.parameters() if p.grad is not None])
-    torch.testing.assert_close(found, wanted, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(found, gradients(captioner, loss / said.mask.sum()), atol=1e-5, rtol=1e-4)
 
 
 def test_a_mixer_forces_ever_fewer_words_and_none_at_the_end():
@@ -253,26 +247,20 @@ def test_a_mixer_forces_ever_fewer_words_and_none_at_the_end():
     assert max(after, last) < 0.5
 
 
-def test_equal_rewards_teach_nothing():
-    captioner = tiny("up_down", VOCABULARY)
-    torch.manual_seed(0)
-    result = learner(captioner, Says(word=-1))(batch(), START)
-    assert not gradients(captioner, result).any()
-
-
 def test_dropout_is_off_while_captions_are_drawn_and_learned_from():
     captioner = tiny("transformer", VOCABULARY, dropout=0.5).train()
     found = []
     for _ in range(2):
         torch.manual_seed(5)
-        torch.rand(3)
         result = learner(captioner)(batch(), START)
-        found.append(gradients(captioner, result))
+        found.append(gradients(captioner, result.loss))
         assert captioner.training
     torch.testing.assert_close(*found)
     torch.manual_seed(5)
-    with_dropout = gradients(captioner, learner(captioner, dropout=True)(batch(), START))
+    with_dropout = gradients(captioner, learner(captioner, dropout=True)(batch(), START).loss)
     assert not torch.allclose(found[0], with_dropout)
+    result = learner(captioner, Says(word=-1))(batch(), START)
+    assert not gradients(captioner, result.loss).any()  # equal rewards teach nothing
 
 
 def test_the_greedy_caption_of_the_baseline_is_that_of_test_time_though_samples_have_dropout():
@@ -290,22 +278,16 @@ def test_the_greedy_caption_of_the_baseline_is_that_of_test_time_though_samples_
     assert all(words.equal(expected.compared[0].words) for words in compared)
 
 
-def test_hidden_regions_are_hidden_from_the_model_before_too():
-    """What has not changed does not diverge, whatever the two see; and of each photo one region stays."""
+def test_no_divergence_at_the_start_and_some_after():
+    """Whatever the two see: regions are hidden from both, and of each photo one stays."""
     captioner, before = tiny("up_down", VOCABULARY), tiny("up_down", VOCABULARY).requires_grad_(False)
     learn = learner(captioner, reference_policy=before, kl=0.1, hide_regions=1.0)
-    seen = []
+    masks = []
     encode = captioner.encode
-    captioner.encode = lambda inputs: seen.append(inputs["regions"].mask) or encode(inputs)
-    assert learn(batch(), START).log["kl"] == pytest.approx(0, abs=1e-6)
-    assert [mask.sum(1).tolist() for mask in seen] == [[1, 1, 1]]
-
-
-def test_no_divergence_at_the_start_and_some_after():
-    captioner, before = tiny("show_tell", VOCABULARY), tiny("show_tell", VOCABULARY).requires_grad_(False)
-    learn = learner(captioner, reference_policy=before, kl=0.1)
+    captioner.encode = lambda inputs: masks.append(inputs["regions"].mask) or encode(inputs)
     torch.manual_seed(0)
     assert learn(batch(), START).log["kl"] == pytest.approx(0, abs=1e-6)
+    assert [mask.sum(1).tolist() for mask in masks] == [[1, 1, 1]]
     with torch.no_grad():
         for p in captioner.parameters():
             p.add_(0.3 * torch.randn_like(p))
@@ -340,17 +322,12 @@ def test_a_share_without_photos_has_the_same_log_line():
     captioner, scores = tiny("show_tell", VOCABULARY), Says()
     learn = learner(captioner, scores, baseline="running_mean")
     torch.manual_seed(0)
-    some = learn(batch(), START)
+    some = learn(batch(), StepInfo(3, 0.75))
+    assert scores.heard[0].progress == 0.75  # rewards know how far training is
     nothing = learn(batch(photos=0), START)
     assert list(nothing.log) == list(some.log)
     assert nothing.weight == 0
     assert scores.missed == 1
-
-
-def test_rewards_know_how_far_training_is():
-    scores = Says()
-    learner(tiny("show_tell", VOCABULARY), scores)(batch(), StepInfo(3, 0.75))
-    assert scores.heard[0].progress == 0.75
 
 
 def test_portrait_by_hand():

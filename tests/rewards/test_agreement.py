@@ -177,8 +177,7 @@ def test_a_caption_that_fits_its_look_alike_as_well_earns_nothing():
     reward = ReferenceGap(consensus, torch.tensor([[1], [0], [0], [-1], [0]]))
     captions = [[1, 2, 4, 5], [6, 7, 8, 9], [6, 7, 8, 10], [1, 2, 4, 5], [1, 2, 4, 5], []]
     result = reward(captions_of(captions, [0, 2, 3, 2, 4, 0]))
-    assert result.words is None
-    assert result.sentence.dtype == torch.float32
+    assert (result.words, result.sentence.dtype) == (None, torch.float32)
     assert result.sentence.tolist() == pytest.approx([0, 10, 10, -10, -10, 0], abs=1e-5)
 
 

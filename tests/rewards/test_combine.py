@@ -178,36 +178,29 @@ def test_equal_rewards_stay_finite_and_equal(balance, value):
         assert reward.sentence.isfinite().all()
         assert reward.sentence.unique().numel() == 1
         assert all(map(math.isfinite, log.values()))
-    assert combined(sampled(6), 3)[1]["spread/a"] == pytest.approx(0, abs=1e-6)
-
-
-def test_rounding_is_not_taken_for_a_spread():
-    noise = Fixed([0.1, 0.1 + 1e-8, 0.1 - 1e-8, 0.1])
+    assert log["spread/a"] == pytest.approx(0, abs=1e-6)
+    noise = Fixed([0.1, 0.1 + 1e-8, 0.1 - 1e-8, 0.1])  # rounding is not taken for a spread
     reward, _ = Combined({"a": noise}, {"a": 1}, balance=True)(sampled(4), 2)
     assert reward.sentence.tolist() == pytest.approx([0.03] * 4, abs=1e-6)
 
 
-def test_steps_without_a_spread_do_not_make_the_next_one_count_for_more():
-    term = Fixed([0, math.sqrt(2)])
+def test_what_has_no_spread_is_on_the_scale_of_the_samples_before_it_and_does_not_change_that():
+    """Steps in which a term is the same for all captions; one caption a photo; captions that others compare with."""
+    term = Fixed([0, 2 * math.sqrt(2)])
     combined = Combined({"t": term}, {"t": 1}, balance=True, target=1)
-    expected = combined(sampled(2), 2)[0].sentence
+    expected = combined(sampled(2), 2)[0].sentence  # a spread of 2
+    before = combined.state()
     term.values = [5, 5]
     for _ in range(100):
         combined(sampled(2), 2)
-    term.values = [0, math.sqrt(2)]
-    torch.testing.assert_close(combined(sampled(2), 2)[0].sentence, expected)
-
-
-def test_one_caption_a_photo_is_scored_on_the_scale_of_the_samples_before_it():
-    term = Fixed([0, 4 * math.sqrt(2)])
-    combined = Combined({"t": term}, {"t": 1}, balance=True, target=1)
-    combined(sampled(2), 2)
-    before = combined.state()
     term.values = [8, 12]
     reward, log = combined(sampled(2), 1)
-    assert reward.sentence.tolist() == pytest.approx([2, 3])
-    assert log["spread/t"] == 0
+    assert (reward.sentence.tolist(), log["spread/t"]) == (pytest.approx([4, 6]), 0)
+    term.values = [8]
+    assert combined.score_baseline(sampled(1)).sentence.tolist() == pytest.approx([4])
     torch.testing.assert_close(combined.state(), before, rtol=0, atol=0)
+    term.values = [0, 2 * math.sqrt(2)]
+    torch.testing.assert_close(combined(sampled(2), 2)[0].sentence, expected)
 
 
 def test_processes_divide_by_the_mean_spread_of_all_their_photos():
@@ -228,16 +221,6 @@ def test_a_process_without_photos_learns_the_spread_of_the_others():
     combined.skip_batch()
     sums, ones = combined.state()["a"].tolist()
     assert sums / ones == pytest.approx(7)
-
-
-def test_captions_to_compare_with_get_the_scale_of_the_last_samples():
-    term = Fixed([0, 2 * math.sqrt(2)])
-    combined = Combined({"t": term}, {"t": 1}, balance=True, target=1)
-    combined(sampled(2), 2)  # a spread of 2
-    before = combined.state()
-    term.values = [8]
-    assert combined.score_baseline(sampled(1)).sentence.tolist() == pytest.approx([4])
-    torch.testing.assert_close(combined.state(), before, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])

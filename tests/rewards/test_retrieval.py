@@ -136,6 +136,8 @@ def test_a_real_retriever_embeds_tokens_as_it_reads_text(trained):
     torch.testing.assert_close(retriever.similarities(captions_of(*captions)), expected)
     assert (retriever.name, retriever.scale, len(retriever)) == (trained.name, trained.scale, 3)
     assert retriever.embed_sampled(captions_of(*captions))[2].tolist() == [0.0] * trained.size
+    with pytest.raises(UserError, match="none of the captioner's words"):
+        embedding(trained, WordTokenizer(["hund", "katze"]))
 
 
 def test_what_a_real_retriever_answers_can_be_multiplied_with_what_has_a_gradient(trained):
@@ -144,40 +146,27 @@ def test_what_a_real_retriever_answers_can_be_multiplied_with_what_has_a_gradien
     read = FrozenRetriever.of_references(trained, CAPTIONER_WORDS, [["a dog"], ["a bus"]], pool)
     for retriever in (seen, read):
         weight, batch = torch.ones(2, requires_grad=True), captions_of("dog", "a bus")
-        answers = [
-            retriever.embed_sampled(batch),
-            retriever.similarities(batch),
-            retriever.to_batch(batch)[0],
-            retriever.images,
-        ]
-        for answer in answers:
+        answers = [retriever.embed_sampled(batch), retriever.similarities(batch), retriever.to_batch(batch)[0]]
+        for answer in (*answers, retriever.images):
             (gradient,) = torch.autograd.grad((answer * weight[:, None]).sum(), weight)
             torch.testing.assert_close(gradient, answer.sum(1))
 
 
-def test_a_captioner_of_another_language_is_refused(trained):
-    with pytest.raises(UserError, match="none of the captioner's words"):
-        embedding(trained, WordTokenizer(["hund", "katze"]))
-
-
 def test_a_photo_known_by_its_references_is_as_like_a_caption_as_they_are_on_average():
-    bags = bag_of_words_retriever(["dog", "bus", "red", "street"], scale=7.0)
-    references = [["dog", "red dog", "street"], ["bus"], []]
-    retriever = FrozenRetriever.of_references(bags, CAPTIONER_WORDS, references, torch.tensor([4, 4, 4]))
-    result = retriever.similarities(captions_of("red dog", "bus", "zebra"))
+    """And a reference is compared with the others of its photo."""
+    bags, one_set = bag_of_words_retriever(["dog", "bus", "red", "street"], scale=7.0), torch.zeros(3, dtype=torch.long)
     half = 0.5**0.5  # the cosine of "red dog" and "dog"
+    references = [["dog", "red dog", "street"], ["bus"], []]
+    retriever = FrozenRetriever.of_references(bags, CAPTIONER_WORDS, references, one_set + 4)
     expected = torch.tensor([[(half + 1 + 0) / 3, 0, -torch.inf], [0, 1, -torch.inf], [0, 0, -torch.inf]])
-    torch.testing.assert_close(result, expected)
+    torch.testing.assert_close(retriever.similarities(captions_of("red dog", "bus", "zebra")), expected)
     assert retriever.scale == pytest.approx(7)
 
-
-def test_a_reference_is_compared_with_the_other_references_of_its_photo():
-    bags = bag_of_words_retriever(["dog", "bus", "red", "street"])
     references = [["dog", "red dog", "street"], ["bus street"], ["red bus", "street"]]
-    retriever = FrozenRetriever.of_references(bags, CAPTIONER_WORDS, references, torch.zeros(3, dtype=torch.long))
+    retriever = FrozenRetriever.of_references(bags, CAPTIONER_WORDS, references, one_set)
     batch = replace(captions_of("red dog", "bus", "red bus"), reference=torch.tensor([1, 0, -1]))
     expected = retriever.similarities(replace(batch, reference=None)).clone()
-    expected[0, 0] = (0.5**0.5 + 0) / 2  # with "dog" and "street"
+    expected[0, 0] = (half + 0) / 2  # with "dog" and "street"
     expected[1, 1] = 0  # it is the only one, cut short: nothing else is known of the photo
     torch.testing.assert_close(retriever.similarities(batch), expected)
     torch.testing.assert_close(retriever.to_batch(batch)[0], expected)
@@ -243,9 +232,6 @@ def test_a_curriculum_goes_from_the_farthest_look_alikes_to_the_nearest():
     assert at(1.7) == at(1.0)
     assert at_progress(groups, 4, 0.0).tolist() == [[6, 7, 8, 9], [5, 6, 7, -1], [-1] * 4]
     assert at_progress(groups, 99, 0.3).tolist() == groups.tolist()
-
-
-def test_the_gap_of_a_curriculum_is_that_of_the_group_it_has_come_to():
     retriever = frozen(degrees(0, 60, 120, 180), WORDS)
     groups = torch.tensor([[1, 2, 3], [0, 2, 3], [1, 3, 0], [2, 1, 0]])
 

@@ -77,23 +77,12 @@ def as_words():
     return vocabulary, sampled(ids, [photo for photo, _ in SAMPLED], end=vocabulary.eos, filler=vocabulary.pad)
 
 
-def consensus(measure, vocabulary):
-    references = [[vocabulary.encode(text) for text in texts] for texts in REFERENCES]
-    return Consensus(references, end=vocabulary.eos, measure=measure)
+def ids_of(vocabulary):
+    return [[vocabulary.encode(text) for text in texts] for texts in REFERENCES]
 
 
-def sentence(measure, vocabulary):
-    return Agreement(consensus(measure, vocabulary))
-
-
-def faithful(vocabulary):
-    references = [[vocabulary.encode(text) for text in texts] for texts in REFERENCES]
-    return Faithful(references, content_words(vocabulary), end=vocabulary.eos)
-
-
-def usual(vocabulary):
-    usage = WordOrder.of([*roles(split_words(text)), LAST_WORD] for texts in REFERENCES for text in texts)
-    return UnusualOrder(usage, vocabulary)
+def consensus(vocabulary, measure="CIDEr-D"):
+    return Consensus(ids_of(vocabulary), end=vocabulary.eos, measure=measure)
 
 
 def different(vocabulary):
@@ -106,16 +95,21 @@ def different(vocabulary):
     return reward
 
 
+LOW = LocalConfig(threshold=0.1, word_threshold=0.1)
+USAGE = WordOrder.of([*roles(split_words(text)), LAST_WORD] for texts in REFERENCES for text in texts)
 TERMS = {
-    **{name: partial(sentence, name) for name in ("CIDEr-D", "CIDEr", "BLEU-4", "ROUGE-L")},
-    "ld": lambda vocabulary: LocalDiscriminative(consensus("CIDEr-D", vocabulary), LocalConfig()),
-    "ld_low": lambda v: LocalDiscriminative(consensus("CIDEr-D", v), LocalConfig(threshold=0.1, word_threshold=0.1)),
-    "ld_diff": lambda vocabulary: Differences(consensus("CIDEr-D", vocabulary)),
-    "reference_gap": lambda v: ReferenceGap(consensus("CIDEr-D", v), torch.tensor([[1, 2], [0, 2], [0, 1]])),
-    "faithful": faithful,
-    "repetition": lambda vocabulary: Repetition(content_words(vocabulary), end=vocabulary.eos),
-    "unusual_order": usual,
-    "ending": lambda vocabulary: Ending(never_last(vocabulary), end=vocabulary.eos),
+    **{
+        name: lambda words, name=name: Agreement(consensus(words, name))
+        for name in ("CIDEr-D", "CIDEr", "BLEU-4", "ROUGE-L")
+    },
+    "ld": lambda words: LocalDiscriminative(consensus(words), LocalConfig()),
+    "ld_low": lambda words: LocalDiscriminative(consensus(words), LOW),
+    "ld_diff": lambda words: Differences(consensus(words)),
+    "reference_gap": lambda words: ReferenceGap(consensus(words), torch.tensor([[1, 2], [0, 2], [0, 1]])),
+    "faithful": lambda words: Faithful(ids_of(words), content_words(words), end=words.eos),
+    "repetition": lambda words: Repetition(content_words(words), end=words.eos),
+    "unusual_order": lambda words: UnusualOrder(USAGE, words),
+    "ending": lambda words: Ending(never_last(words), end=words.eos),
     "different": different,
 }
 
@@ -165,13 +159,8 @@ def test_what_a_word_gets_reaches_all_of_its_tokens_and_punctuation_gets_the_res
         assert value == by_letter[start], piece
     assert each[-1] == 4.0
     assert len(spelt) > 4  # words really are spelt in parts
-
-
-def test_a_caption_that_was_cut_has_no_end():
-    spelt = SUBWORDS.encode("two dogs")
-    words = WordView.of(SUBWORDS, [])(torch.tensor([spelt]), torch.ones(1, len(spelt), dtype=torch.bool))
-    assert words.ids.shape == (1, 2)
-    assert words.mask.all()
+    cut = view(torch.tensor([spelt]), torch.ones(1, len(spelt), dtype=torch.bool))  # one that was cut has no end
+    assert (cut.ids.shape, bool(cut.mask.all())) == ((1, 3), True)
 
 
 def test_unseen_words_differ_and_are_content_words():
@@ -211,13 +200,8 @@ def is_content(word):
 
 
 def test_content_words_are_neither_special_nor_stop_words_nor_signs():
-    assert [word for word, is_one in zip(TOKENIZER.words, CONTENT, strict=True) if is_one] == [
-        "dog",
-        "red",
-        "cat",
-        "two",
-        "runs",
-    ]
+    content = [word for word, is_one in zip(TOKENIZER.words, CONTENT, strict=True) if is_one]
+    assert content == ["dog", "red", "cat", "two", "runs"]
     assert CONTENT.dtype == torch.bool
 
 
@@ -329,26 +313,26 @@ def test_a_word_costs_one_where_people_do_not_put_it_and_none_behind_the_end_or_
     assert reward(captions_of(["a dog in a red"], width=3)).sentence.tolist() == [0]  # cut after "in"
 
 
-ids_of = partial(sampled, end=2)
+said = partial(sampled, end=2)
 
 
 def scores(reward, captions, photos):
-    return reward(ids_of(captions, photos)).sentence.tolist()
+    return reward(said(captions, photos)).sentence.tolist()
 
 
 def test_a_caption_loses_by_the_logarithm_of_how_often_it_was_said_of_others():
     reward = Different()
-    reward.remember(ids_of([[5, 6], [5, 6], [5, 6], [7]], [0, 1, 1, 1]))
+    reward.remember(said([[5, 6], [5, 6], [5, 6], [7]], [0, 1, 1, 1]))
     expected = [-math.log(3), -math.log(2), -math.log(4), 0.0, 0.0]  # of photos 1 and 1; of 0; of all; own; new
     assert scores(reward, [[5, 6], [5, 6], [5, 6], [7], [6, 5]], [0, 1, 2, 1, 0]) == pytest.approx(expected)
 
 
 def test_only_the_last_captions_are_remembered():
     reward = Different(window=3)
-    reward.remember(ids_of([[5], [6]], [0, 0]))
-    reward.remember(ids_of([[7], [8]], [0, 0]))
+    reward.remember(said([[5], [6]], [0, 0]))
+    reward.remember(said([[7], [8]], [0, 0]))
     assert scores(reward, [[5], [6], [7], [8]], [1] * 4) == pytest.approx([0.0] + 3 * [-math.log(2)])
-    reward.remember(ids_of([[caption] for caption in range(10, 15)], [0] * 5))  # more than the window at once
+    reward.remember(said([[caption] for caption in range(10, 15)], [0] * 5))  # more than the window at once
     assert scores(reward, [[11], [12], [14]], [1] * 3) == pytest.approx([0.0, -math.log(2), -math.log(2)])
 
 
@@ -364,14 +348,14 @@ def test_different_captions_have_different_fingerprints():
     words = range(3, 11)
     captions = [[a] for a in words] + [[a, b] for a in words for b in words]
     captions += [[a, b, c] for a in words for b in words for c in words]
-    assert len(set(fingerprints(ids_of(captions, [0] * len(captions))).tolist())) == len(captions)
+    assert len(set(fingerprints(said(captions, [0] * len(captions))).tolist())) == len(captions)
 
 
 @given(st.lists(st.tuples(st.lists(st.integers(3, 4), max_size=2), st.integers(0, 2)), min_size=1, max_size=12))
 def test_as_counted_one_by_one(lately):
     captions, photos = map(list, zip(*lately, strict=True))
     reward = Different()
-    reward.remember(ids_of(captions, photos))
+    reward.remember(said(captions, photos))
     times = Counter((tuple(caption), photo) for caption, photo in lately)
     expected = [
         -math.log1p(sum(times[tuple(caption), other] for other in range(3) if other != photo))
@@ -381,32 +365,30 @@ def test_as_counted_one_by_one(lately):
 
 
 def test_processes_remember_what_all_of_them_said():
-    both = [ids_of([[5]], [0]), ids_of([[6], [7]], [1, 1])]
+    both = [said([[5]], [0]), said([[6], [7]], [1, 1])]
     shares = [[fingerprints(part).tolist(), part.photos.tolist()] for part in both]
-    first, second, skip_batch = (Different(window=8, gather=lambda own: [*shares, []]) for _ in range(3))
-    first.remember(both[0])
-    second.remember(both[1])
-    skip_batch.remember(None)
+    first, second, third = (Different(window=8, gather=lambda own: [*shares, []]) for _ in range(3))
+    for reward, part in zip((first, second, third), (*both, None), strict=True):
+        reward.remember(part)
     assert torch.equal(first.state(), second.state())
-    assert torch.equal(first.state(), skip_batch.state())
+    assert torch.equal(first.state(), third.state())
     assert scores(first, [[6]], [0]) == pytest.approx([-math.log(2)])
 
 
 def test_a_sum_tells_its_terms_what_was_learned_from_and_not_what_that_is_compared_with():
     combined = Combined({"different": Different()}, {"different": 2.0})
-    compared, learned = ids_of([[5], [6]], [0, 0]), ids_of([[7], [7]], [0, 0])
-    combined.score_baseline(compared)
-    combined(learned, 2)
-    total, _ = combined(ids_of([[5], [7]], [1, 1]), 2)
+    combined.score_baseline(said([[5], [6]], [0, 0]))
+    combined(said([[7], [7]], [0, 0]), 2)
+    total, _ = combined(said([[5], [7]], [1, 1]), 2)
     assert total.sentence.tolist() == pytest.approx([0.0, -2 * math.log(3)])
 
 
 def test_what_a_term_of_a_sum_remembers_is_in_its_checkpoint():
     first, second = (Combined({"different": Different()}, {"different": 1.0}, balance=True) for _ in range(2))
-    first(ids_of([[5], [6]], [0, 0]), 2)
+    first(said([[5], [6]], [0, 0]), 2)
     assert set(first.state()) == {"different", "different/memory"}
     second.restore(first.state())
-    assert second.score_baseline(ids_of([[5]], [1])).sentence.item() < 0
+    assert second.score_baseline(said([[5]], [1])).sentence.item() < 0
 
 
 OBJECT_WORDS = WordTokenizer(
@@ -461,10 +443,8 @@ def test_it_is_twice_the_precision_of_the_measure_less_one(captions):
 
 def test_the_table_makes_it_of_what_a_detector_finds(tmp_path, own_cache, capsys):
     """A photo that cannot be read costs its captions nothing, and is named."""
-    answers, by_colour = (
-        tiny_yolox.nothing(classes=80),
-        np.zeros((3, *tiny_yolox.nothing(classes=80).shape), np.float32),
-    )
+    answers = tiny_yolox.nothing(classes=80)
+    by_colour = np.zeros((3, *answers.shape), np.float32)
     answers[-1, 4], by_colour[2, -1, 5 + DOG], by_colour[0, -1, 5 + CAT] = 1, 0.15, 0.08  # weak, and too weak
     detector = tiny_yolox.write(tmp_path / "tiny.onnx", answers, by_colour)
     examples = [Example(number, tmp_path / f"{number}.png", "train", ("a dog",)) for number in range(3)]
@@ -472,16 +452,9 @@ def test_the_table_makes_it_of_what_a_detector_finds(tmp_path, own_cache, capsys
         Image.new("RGB", (96, 64), colour).save(examples[number].file)
     (tmp_path / "2.png").write_bytes(b"no photo")
     sources = [(Stores(), examples)]
-    context = RewardContext(
-        RewardsConfig(weights={"objects": 1.0}),
-        sources,
-        CaptionedPhotos(sources, OBJECT_WORDS, 20),
-        WordView(OBJECT_WORDS, OBJECT_WORDS),
-        features=tmp_path,
-        device=torch.device("cpu"),
-        detector=str(detector),
-    )
-    term = registry.REWARDS["objects"].build(context)
+    config, view = RewardsConfig(weights={"objects": 1.0}), WordView(OBJECT_WORDS, OBJECT_WORDS)
+    data, here = CaptionedPhotos(sources, OBJECT_WORDS, 20), {"features": tmp_path, "device": torch.device("cpu")}
+    term = registry.REWARDS["objects"].build(RewardContext(config, sources, data, view, detector=str(detector), **here))
     texts = ["a dog", "a cat", "a dog", "a cat", "a dog"]
     ids = [*map(OBJECT_WORDS.encode, texts)]
     result = term(sampled(ids, [0, 0, 1, 1, 2], end=OBJECT_WORDS.eos)).sentence

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +31,7 @@ from tellapart.objectives import StepInfo, StepResult, baselines
 from tellapart.objectives.cross_entropy import hide_some
 from tellapart.recipe import PolicyConfig, Reduction
 from tellapart.rewards import Reward, SampledCaptions
+from tellapart.rewards.combine import Combined
 from tellapart.rewards.words import WordView, content_words, spread
 
 
@@ -68,30 +69,6 @@ def divergence(logp: Tensor, reference_logp: Tensor, mask: Tensor, reduction: Re
     return each.sum() / words.sum().clamp(min=1) if reduction == "words" else (each.sum(1) / words.clamp(min=1)).mean()
 
 
-class Scores(Protocol):
-    """Rewards of captions."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Names of the numbers of a log line."""
-
-    def __call__(self, sampled: SampledCaptions, samples: int) -> tuple[Reward, dict[str, float]]:
-        """Rewards of captions that are learned from, `samples` of each photo; and a log line."""
-
-    def score_baseline(self, sampled: SampledCaptions) -> Reward:
-        """Rewards of captions that others are compared with."""
-
-    def skip_batch(self) -> None:
-        """This process has nothing of the batch; the others may want to hear so."""
-
-    def skip_baseline(self) -> None:
-        """Nor captions to compare with."""
-
-    def state(self) -> dict[str, Tensor]: ...
-
-    def restore(self, state: dict[str, Tensor]) -> None: ...
-
-
 class PolicyGradient:
     """A step of a policy gradient: from a batch to a loss and a log line.
 
@@ -106,7 +83,7 @@ class PolicyGradient:
         self,
         captioner: nn.Module,
         words: Tokenizer,
-        scores: Scores,
+        scores: Combined,
         config: PolicyConfig,
         *,
         max_words: int,

@@ -204,11 +204,7 @@ TERMS: dict[str, Callable[[Tensor, Tensor, float], Tensor]] = {
 
 
 class PhotoReward:
-    """A number for each text, by its photo.
-
-    term       similarity; log_probability or accuracy of the photo among the different ones of the call (DiscriTune)
-    retriever  that sees photos: word, judge, a run folder, a CLIP by folder or hub id
-    scale      of log_probability before the softmax (default: the retriever's own)
+    """See `tellapart.rewards.reward`; log_probability and accuracy are those among the different photos of the call.
 
     It is loaded at the first call, on the device that is the process's then, and can be pickled before and after.
     """

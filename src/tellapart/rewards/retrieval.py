@@ -1,17 +1,6 @@
 """Rewards by a frozen retriever: does a caption find its own photo?
 
-`FrozenRetriever` has embedded all photos of the data, and embeds captions.  f(I, c) is the cosine of photo and caption:
-
-similarity       f(I, c)                                                      ER, the ablation of GEG
-geg_avg          f(I, c) - mean of f(I', c) over the look-alikes I' of I      GEG, Eq. 3
-geg_min          f(I, c) - maximum of f(I', c) over the look-alikes           GEG, Eq. 4
-gd_neighbour     R_H = -max(0, margin + f(I', c) - f(I, c)), I' the nearest   GLD, Eq. 6
-gd_batch         R_B = the hinges against photos and captions of the batch    GLD, Eq. 7
-gd               R_GD = R_H + R_B                                             GLD, Eq. 8
-log_probability  log softmax of scale * f over candidates, at the own photo   DiscriTune
-accuracy         1 where the own photo is the best of the candidates          DiscriTune
-hard_positives   log_probability of the view of I that the caption fits least RRG
-image_rank, text_rank   max(0, 1 - ln(1 + rank) / ln(1 + base))               ours
+`FrozenRetriever` has embedded all photos of the data, and embeds captions; f(I, c) is the cosine of photo and caption.
 
 GEG: "CLIP-guided group optimisation".  GLD: Wu et al., "Fine-grained image captioning with global-local discriminative
 objective".  N captions, P photos of the data, B of the batch, E embedding size.

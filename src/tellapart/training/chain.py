@@ -251,10 +251,8 @@ def _maker(model: str, other: Stage, stage: Stage, seed: int | None) -> str:
     source, runs = other.name, list(other.runs())
     if model != source or not runs:
         return model
-    if other.mean:
-        return f"{source}/mean"
-    if len(runs) == 1:
-        return runs[0]
+    if other.mean or len(runs) == 1:
+        return f"{source}/mean" if other.mean else runs[0]
     if seed in other.seeds:
         return f"{source}/seed{seed}"
     raise UserError(

@@ -40,7 +40,7 @@ def train(
         >>> caption = run.captioner().caption("holiday/a.jpg")
     """
     resolved = recipe_files.filled(Recipe(), _content(recipe))
-    for name, value in flat(_plain(overrides or {})).items():
+    for name, value in flat(recipe_files.as_yaml(overrides or {})).items():
         resolved = recipe_files.with_value(resolved, name, value)
     if data is not None:
         data_files = [data] if isinstance(data, str | os.PathLike) else list(data)
@@ -55,7 +55,7 @@ def _content(recipe: Name | Mapping[str, Any]) -> dict[str, Any]:
         if file.stages is not None or file.cells:
             raise _not_one_run(os.fspath(recipe))
         return file.content
-    values: dict[str, Any] = _plain(recipe)
+    values: dict[str, Any] = recipe_files.as_yaml(recipe)
     if "stages" in values or "grid" in values:
         raise _not_one_run("the recipe")
     base = values.pop("base", None)
@@ -64,12 +64,3 @@ def _content(recipe: Name | Mapping[str, Any]) -> dict[str, Any]:
 
 def _not_one_run(name: str) -> UserError:
     return UserError(f"{name} has stages, and this call trains one run; `tellapart train FILE` runs such a recipe.")
-
-
-def _plain(value: Any) -> Any:
-    """As YAML would have it: paths are texts, tuples lists."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
