@@ -48,14 +48,6 @@ def test_a_metric_that_decides_is_one_that_validation_reports(uninterrupted):
     assert reported == {f"val/{name}" for name in METRICS}
 
 
-def test_a_model_folder_of_a_later_format_is_refused(uninterrupted, tmp_path):
-    out = shutil.copytree(uninterrupted, tmp_path / "model")
-    config = json.loads((out / "config.json").read_text())
-    (out / "config.json").write_text(json.dumps(config | {"format": config["format"] + 1}))
-    with pytest.raises(UserError, match=r"config\.json is damaged, or of a version that this one cannot read"):
-        models.load(out, torch.device("cpu"))
-
-
 def test_the_best_checkpoint_is_the_best_one(begin, recipe, tmp_path):
     """Trained in such haste that it gets worse: what was best is kept, and is as good as the log says."""
     position = begin(*HASTY, "--optim.accumulate=2", "--max_steps=12")
@@ -100,7 +92,7 @@ def test_a_disk_that_fills_up_costs_no_more_than_the_steps_since_the_last_checkp
 
     monkeypatch.setattr("tellapart.training.loop.save_checkpoint", save_until_full)
     try:
-        with pytest.raises(UserError, match=r"last\.safetensors: the file cannot be written"):
+        with pytest.raises(UserError, match=r"last\.safetensors: the file cannot be written .*before is untouched"):
             begin()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, hard)

@@ -2,7 +2,6 @@
 
 import math
 import re
-import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.neighbours import groups, mining
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.recipe import RewardsConfig
-from tellapart.rewards import agreement, registry
+from tellapart.rewards import agreement
 from tellapart.rewards.context import RewardContext
 from tellapart.rewards.preference import Preference
 from tellapart.rewards.registry import REWARDS
@@ -241,25 +240,3 @@ def test_how_close_look_alikes_are(small_world, tmp_path, metric, sign):
     groups.save(found, tmp_path / "groups.json")
     context = context_of(RewardsConfig(look_alikes=str(tmp_path / "groups.json")), [(None, dataset[:3])])
     assert context.closeness.tolist() == pytest.approx([sign * 0.4, sign * 0.9, -math.inf])
-
-
-def test_the_reward_of_the_readme_trains(
-    small_world, recipe, uninterrupted, retrievers, tmp_path, monkeypatch, tellapart
-):
-    """As it stands there, but for the photos and models, which are small ones."""
-    readme = (Path(__file__).parents[2] / "README.md").read_text()
-    (code,) = [block for block in re.findall(r"```python\n(.*?)```", readme, re.S) if "RewardEntry" in block]
-    (command,) = re.findall(r"^tellapart (train .*--plugin.*)$", readme, re.M)
-    (tmp_path / "brief.py").write_text(code)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(registry, "REWARDS", dict(REWARDS))
-    given = {"tiny/photos_geg": recipe, "runs/mine": uninterrupted, "runs/brief": "run"}
-    given["flickr8k.json"] = small_world / "toy" / "captions.json"
-    words = [str(given.get(word, word)) for word in shlex.split(command)]
-    words += ["--objective.name=policy_gradient", f"--objective.rewards.image_retriever={retrievers[0]}"]
-    words += ["--validation.metric=last", "--validation.watch.action=off", "--max_steps=2", "--log_steps=1"]
-    code, _, err = tellapart(*words)
-    assert code == 0, err
-    steps = log_of(tmp_path / "run", "reward/brief")
-    assert [line["step"] for line in steps] == [1, 2]
-    assert all(line["reward/brief"] == pytest.approx(-line["length"] - 1, abs=1) for line in steps)  # the end is a word

@@ -121,30 +121,6 @@ def test_a_tiny_run_ends_after_ten_steps_with_a_model_that_can_be_loaded(small_w
     assert sorted(file.name for file in (tmp_path / "run").iterdir()) == files.split()
 
 
-@pytest.mark.parametrize(
-    ("content", "named"),
-    [
-        ("nonsense: 1\n", "nonsense"),
-        ("epochs: many\n", "epochs"),
-        ("epochs: [\n", "r.yaml: this is not YAML"),
-        ("- 1\n", "r.yaml"),
-        (None, "r.yaml: there is no such file;"),
-    ],
-)
-def test_a_recipe_that_says_something_wrong_is_answered_in_one_line(tellapart, tmp_path, content, named):
-    if content:
-        (tmp_path / "r.yaml").write_text(content)
-    code, out, err = tellapart("train", tmp_path / "r.yaml", "--out", tmp_path / "run")
-    assert (code, out, err.count("\n")) == (2, "", 1), err
-    assert named in err
-
-
-def test_two_recipes_are_one_too_many(tellapart, write):
-    file = write("r.yaml", batch_size=7)
-    code, _, err = tellapart("train", file, "--data", "k.json", file)
-    assert (code, err) == (2, f"tellapart train: {file}: this is a second recipe; a run takes one.\n")
-
-
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
@@ -164,10 +140,11 @@ def test_a_recipe_that_ships_is_found_by_its_name_from_anywhere_but_a_file_comes
         ("geg/up_down_gge", "there is no recipe 'geg/up_down_gge'; did you mean geg/up_down_geg?"),
         ("tiny/toy_scts.yaml", "tiny/toy_scts.yaml: there is no such file; there is a recipe tiny/toy_scst."),
         ("zzz", "there is no recipe 'zzz'; `tellapart models` lists them."),
+        ("tiny/toy_xe --data k.json tiny/toy_xe", "tiny/toy_xe: this is a second recipe; a run takes one."),
     ],
 )
 def test_a_wrong_name_suggests_a_close_one(tellapart, name, answer):
-    assert tellapart("train", name) == (2, "", f"tellapart train: {answer}\n")
+    assert tellapart("train", *name.split()) == (2, "", f"tellapart train: {answer}\n")
 
 
 def test_models_lists_recipes_with_what_they_are_for(tellapart):
@@ -183,19 +160,14 @@ def test_models_lists_recipes_with_what_they_are_for(tellapart):
 
 
 def test_a_file_has_the_last_word_over_its_base_part_by_part_and_the_command_line_over_both(write):
-    write("below.yaml", optim={"lr": 0.25, "warmup": 7}, batch_size=3)
-    over = write("over.yaml", base="below.yaml", optim={"lr": 0.5})
-    read = recipe(over)
-    assert (read.optim.lr, read.optim.warmup, read.batch_size) == (0.5, 7, 3)
-    assert recipe(over, "--optim.lr", "0.125").optim == replace(read.optim, lr=0.125)
-
-
-def test_bases_have_bases_and_look_for_them_in_their_own_folder(write):
+    """Bases have bases, and look for them in their own folder."""
     write("first.yaml", seed=1, epochs=9)
-    write("a/first.yaml", seed=1, epochs=1, batch_size=1)
+    write("a/first.yaml", seed=1, epochs=1, batch_size=1, optim={"lr": 0.25, "warmup": 7})
     write("a/second.yaml", base="first", seed=2, epochs=2)
-    read = recipe(write("third.yaml", base="a/second", seed=3))
-    assert (read.seed, read.epochs, read.batch_size) == (3, 2, 1)
+    over = write("third.yaml", base="a/second", seed=3, optim={"lr": 0.5})
+    read = recipe(over)
+    assert (read.seed, read.epochs, read.batch_size, read.optim.lr, read.optim.warmup) == (3, 2, 1, 0.5, 7)
+    assert recipe(over, "--optim.lr", "0.125").optim == replace(read.optim, lr=0.125)
 
 
 def test_recipes_of_a_recipes_folder_and_those_that_ship_are_bases_by_name(write):
@@ -206,28 +178,35 @@ def test_recipes_of_a_recipes_folder_and_those_that_ship_are_bases_by_name(write
     assert (over.model, over.encoder) == (below.model, below.encoder)
 
 
-def test_terms_of_a_reward_are_one_value():
-    """A reward without a term of its base can be said."""
-    below = {"objective": {"rewards": {"weights": {"cider_d": 1.0, "geg_avg": 1.0}, "balance": True}}}
-    over = {"objective": {"rewards": {"weights": {"geg_avg": 2.0}}}}
-    assert merged(below, over) == {"objective": {"rewards": {"weights": {"geg_avg": 2.0}, "balance": True}}}
+UP_DOWN = {"captioner": "up_down", "model": {"width": 8, "attention_width": 4}}
+BALANCED = {"weights": {"cider_d": 1.0, "geg_avg": 1.0}, "balance": True}
+ENCODER, INPUTS = {"encoder": {"grid": 3}}, {"inputs": {"regions": {"grid": 5}}}
 
 
-def test_settings_of_a_network_are_merged_as_long_as_it_is_the_same_network():
-    below = {"captioner": "up_down", "model": {"width": 8, "attention_width": 4}}
-    assert merged(below, {"model": {"width": 9}})["model"] == {"width": 9, "attention_width": 4}
-    assert merged(below, {"captioner": "transformer", "model": {"width": 9}})["model"] == {"width": 9}
-    assert "model" not in merged(below, {"captioner": "transformer"})
-    assert "model" not in merged(below, {"retriever": "word_tower"})
-    assert merged(below, {"captioner": "up_down"})["model"] == below["model"]
-
-
-def test_inputs_take_the_place_of_the_encoder_of_a_base_and_the_other_way_round():
-    encoder, inputs = {"encoder": {"grid": 3}}, {"inputs": {"regions": {"grid": 5}}}
-    assert merged(encoder, inputs) == inputs
-    assert merged(inputs, encoder) == encoder
-    more = {"boxes": {"grid": 1}}
-    assert merged(inputs, {"inputs": more}) == {"inputs": inputs["inputs"] | more}
+@pytest.mark.parametrize(
+    ("below", "over", "expected"),
+    [
+        # terms of a reward are one value: a reward without a term of its base can be said
+        (
+            {"objective": {"rewards": BALANCED}},
+            {"objective": {"rewards": {"weights": {"geg_avg": 2.0}}}},
+            {"objective": {"rewards": {"weights": {"geg_avg": 2.0}, "balance": True}}},
+        ),
+        # settings of a network are merged as long as it is the same network
+        (UP_DOWN, {"model": {"width": 9}}, UP_DOWN | {"model": {"width": 9, "attention_width": 4}}),
+        (UP_DOWN, {"captioner": "up_down"}, UP_DOWN),
+        (UP_DOWN, {"captioner": "transformer", "model": {"width": 9}},
+         {"captioner": "transformer", "model": {"width": 9}}),
+        (UP_DOWN, {"captioner": "transformer"}, {"captioner": "transformer"}),
+        (UP_DOWN, {"retriever": "word_tower"}, {"captioner": "up_down", "retriever": "word_tower"}),
+        # inputs take the place of the encoder of a base, and the other way round
+        (ENCODER, INPUTS, INPUTS),
+        (INPUTS, ENCODER, ENCODER),
+        (INPUTS, {"inputs": {"boxes": {"grid": 1}}}, {"inputs": INPUTS["inputs"] | {"boxes": {"grid": 1}}}),
+    ],
+)  # fmt: skip
+def test_what_is_merged_and_what_is_one_value(below, over, expected):
+    assert merged(below, over) == expected
 
 
 def test_a_wrong_value_of_a_base_is_looked_for_in_the_base(write):
