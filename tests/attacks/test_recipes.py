@@ -20,7 +20,7 @@ from tellapart.models import is_size
 from tellapart.recipe import Recipe
 from tellapart.recipe_files import flat, plain
 from tellapart.retrievers import RETRIEVERS
-from tellapart.training.checks import check
+from tellapart.training.preparation import check
 
 
 @pytest.fixture

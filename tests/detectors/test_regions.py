@@ -27,8 +27,7 @@ from tellapart.errors import BadPhoto
 from tellapart.features.sources import Detected, grid_boxes
 from tellapart.models.sources import of_model
 from tellapart.recipe import EncoderConfig
-from tellapart.training.checks import check
-from tellapart.training.preparation import sources_of
+from tellapart.training.preparation import check, sources_of
 
 CPU = torch.device("cpu")
 COLOURS = [(250, 0, 0), (0, 240, 0), (0, 0, 200), (0, 0, 0)]

@@ -15,8 +15,8 @@ from tellapart.data.batches import CaptionedPhotos
 from tellapart.encoders.encoder import Encoder
 from tellapart.features.sources import Encoded, Imported, Sources
 from tellapart.recipe import EncoderConfig, Recipe
-from tellapart.training import checks, run_folder
-from tellapart.training.preparation import split, views
+from tellapart.training import run_folder
+from tellapart.training.preparation import check, split, views
 from tellapart.training.validation import METRICS, validate
 from training.runs import asked, assert_same_tensors, curve, gathered, log_of
 
@@ -40,7 +40,7 @@ def test_every_number_of_a_recipe_has_a_range_which_holds_for_each_input_stream(
     assert set(without(Recipe, "")) - {".objective.scheduled_sampling.curve", ".model"} == set()
     recipe = Recipe(inputs={"regions": EncoderConfig(), "scene": EncoderConfig(grid=65)})
     with pytest.raises(UserError, match=r"^inputs\.scene\.grid must be at most 64, not 65\.$"):
-        checks.check(recipe)
+        check(recipe)
 
 
 def test_a_metric_that_decides_is_one_that_validation_reports(uninterrupted):

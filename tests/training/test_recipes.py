@@ -140,10 +140,11 @@ def test_a_recipe_that_ships_is_found_by_its_name_from_anywhere_but_a_file_comes
         ("geg/up_down_gge", "there is no recipe 'geg/up_down_gge'; did you mean geg/up_down_geg?"),
         ("tiny/toy_scts.yaml", "tiny/toy_scts.yaml: there is no such file; there is a recipe tiny/toy_scst."),
         ("zzz", "there is no recipe 'zzz'; `tellapart models` lists them."),
-        ("tiny/toy_xe --data k.json tiny/toy_xe", "tiny/toy_xe: this is a second recipe; a run takes one."),
+        ("FILE --data k.json FILE", "FILE: this is a second recipe; a run takes one."),
     ],
 )
-def test_a_wrong_name_suggests_a_close_one(tellapart, name, answer):
+def test_a_wrong_name_suggests_a_close_one(tellapart, write, name, answer):
+    name, answer = (text.replace("FILE", write("r.yaml", batch_size=7)) for text in (name, answer))
     assert tellapart("train", *name.split()) == (2, "", f"tellapart train: {answer}\n")
 
 

@@ -22,8 +22,7 @@ from tellapart.recipe import EncoderConfig, LoraConfig, Recipe
 from tellapart.recipe_files import flat, plain, shipped
 from tellapart.training.build import run, shrink
 from tellapart.training.chain import jobs
-from tellapart.training.checks import check
-from tellapart.training.preparation import learns_without_captions
+from tellapart.training.preparation import check, learns_without_captions
 from training.runs import asked, log_of, tensors_of
 
 ROOT = Path(__file__).parents[2]

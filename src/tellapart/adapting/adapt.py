@@ -48,9 +48,8 @@ from tellapart.recipe import EncoderConfig, LoraConfig, Recipe
 from tellapart.retrievers import DEFAULT as RETRIEVER
 from tellapart.rewards.preference import LEAST, Decision, learn
 from tellapart.training import build, run_folder
-from tellapart.training.checks import check
 from tellapart.training.loop import Position
-from tellapart.training.preparation import select, sources_of, split, views, with_features
+from tellapart.training.preparation import check, select, sources_of, split, views, with_features
 
 RECIPE = "discritune/adapt"
 JUDGE = "judge"

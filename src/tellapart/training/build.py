@@ -41,13 +41,13 @@ from tellapart.rewards.context import RewardContext, pooled_of
 from tellapart.rewards.words import WordView
 from tellapart.taggers import TAGGERS
 from tellapart.training import run_folder
-from tellapart.training.checks import check
 from tellapart.training.loop import Step, Validate, fit
 from tellapart.training.objectives import OBJECTIVES
 from tellapart.training.optimizer import MeanWeights, chance_of_own_words
 from tellapart.training.preparation import (
     Preparation,
     Source,
+    check,
     held_out,
     not_learned_from,
     prepare,

@@ -51,8 +51,7 @@ from tellapart.models import averaging
 from tellapart.recipe import Recipe, Reference, references, renamed
 from tellapart.recipe_files import RecipeFile, merged, plain
 from tellapart.training import build, run_folder
-from tellapart.training.checks import check
-from tellapart.training.preparation import require_installed
+from tellapart.training.preparation import check, require_installed
 
 RECORD, LOGS = "chain.json", "chain.logs"
 _FORMAT = 1

@@ -63,8 +63,3 @@ OBJECTIVES: dict[str, Objective] = {
         "clip_tagger",
     ),
 }
-
-
-def learned_by(kind: Network) -> list[str]:
-    """The objectives that train such a network."""
-    return [name for name, objective in OBJECTIVES.items() if objective.trains == kind]
