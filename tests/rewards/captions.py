@@ -1,8 +1,19 @@
-"""Captions as rewards get them from a sampler."""
+"""Captions as rewards get them from a sampler, and what rewards are made of."""
+
+from pathlib import Path
 
 import torch
 
+from tellapart.data.batches import CaptionedPhotos
 from tellapart.rewards import SampledCaptions
+from tellapart.rewards.context import RewardContext
+from tellapart.rewards.words import WordView
+
+
+def context(config, sources, words, max_words=20, **more):
+    """Of photos with their features, data set by data set, and a vocabulary."""
+    data, view = CaptionedPhotos(sources, words, max_words), WordView(words, words)
+    return RewardContext(config, sources, data, view, **{"features": Path(), "device": torch.device("cpu")} | more)
 
 
 def sampled(captions, photos=None, *, end, width=None, filler=0, reference=None, **more):

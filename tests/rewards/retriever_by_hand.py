@@ -5,7 +5,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from tellapart.rewards import SampledCaptions
+from rewards.captions import sampled
 from tellapart.rewards.retrieval import FrozenRetriever
 
 PAD, BOS, EOS, FIRST = 0, 1, 2, 3  # word 0 of the tables below is token FIRST
@@ -34,14 +34,9 @@ def frozen(images, words, *, pool=None, scale=10.0, references=None):
     return FrozenRetriever("directions", images, pool, scale, Directions(words), references)
 
 
-def sampled_captions(captions, photos, *, width=None, reference=None, progress=0.0):
+def sampled_captions(captions, photos, **more):
     """Captions as lists of words."""
-    rows = [[FIRST + word for word in caption] + [EOS] for caption in captions]
-    width = max(map(len, rows)) if width is None else width
-    tokens = torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
-    mask = torch.tensor([[True] * len(row) + [False] * (width - len(row)) for row in rows])
-    reference = None if reference is None else torch.tensor(reference)
-    return SampledCaptions(tokens, mask, torch.tensor(photos), reference, progress)
+    return sampled([[FIRST + word for word in caption] for caption in captions], photos, end=EOS, filler=PAD, **more)
 
 
 def cosine(a, b):

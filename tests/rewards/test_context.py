@@ -1,20 +1,18 @@
 """What rewards are made of."""
 
 from math import cos, exp, radians, sin, sqrt
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from tellapart.data.batches import CaptionedPhotos
+from rewards.captions import context
 from tellapart.data.examples import Example
 from tellapart.data.store import Stores
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.recipe import RewardsConfig
-from tellapart.rewards.context import RewardContext, _without
-from tellapart.rewards.words import WordView
+from tellapart.rewards.context import _without
 
 
 def test_look_alikes_that_are_dropped_make_room_for_the_next():
@@ -35,17 +33,11 @@ def test_a_caption_that_ends_where_a_reference_was_cut_for_training_earns_less()
     """
     words = WordTokenizer(["v", "w", "x", "y", "z"])
     sources = [(Stores(), [Example(0, "0.jpg", "train", ("w x y z",)), Example(1, "1.jpg", "train", ("v",))])]
-    context = RewardContext(
-        RewardsConfig(weights={"cider_d": 1.0}),
-        sources,
-        CaptionedPhotos(sources, words, 2),
-        WordView(words, words),
-        features=Path(),
-        device=torch.device("cpu"),
-    )
+    consensus = context(RewardsConfig(weights={"cider_d": 1.0}), sources, words, 2).consensus("CIDEr-D")
     sampled = torch.tensor([[*words.encode(text), words.eos, words.pad, words.pad][:5] for text in ("w x", "w x y z")])
-    found = context.consensus("CIDEr-D")(sampled, torch.tensor([0, 0]))
-    assert found.tolist() == pytest.approx([10 * (3 / sqrt(8)) / 4 * exp(-(2**2) / 72), 10], rel=1e-5)
+    assert consensus(sampled, torch.tensor([0, 0])).tolist() == pytest.approx(
+        [10 * (3 / sqrt(8)) / 4 * exp(-(2**2) / 72), 10], rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("by", ["image", "caption"])
@@ -56,13 +48,11 @@ def test_a_photo_that_is_another_one_now_gets_look_alikes_of_its_own(tmp_path, b
 
     def nearest_to_0(*degrees):
         config = RewardsConfig(weights={"geg_avg": 1.0}, group_size=1, look_alikes=by)
-        view = WordView(words, words)
-        data = CaptionedPhotos(sources, words, 2)
-        context = RewardContext(config, sources, data, view, features=tmp_path, device=torch.device("cpu"))
+        made = context(config, sources, words, 2, features=tmp_path)
         photos = torch.tensor([[cos(radians(angle)), sin(radians(angle))] for angle in degrees])
-        context.__dict__["retriever"] = SimpleNamespace(name="by hand", sha256="0", embed_captions=lambda _: photos)
-        context.__dict__["image_retriever"] = SimpleNamespace(images=photos)
-        return context.look_alikes[0].tolist()
+        made.__dict__["retriever"] = SimpleNamespace(name="by hand", sha256="0", embed_captions=lambda _: photos)
+        made.__dict__["image_retriever"] = SimpleNamespace(images=photos)
+        return made.look_alikes[0].tolist()
 
     assert nearest_to_0(0, 10, 40, 80) == [1]
     assert nearest_to_0(0, 80, 40, 10) == [3]

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from capscore.errors import UserError
+from rewards.captions import sampled
 from rewards.retriever_by_hand import EOS, FIRST, Directions, cosine, degrees, frozen, sampled_captions
 from support.retrievers import bag_of_words_retriever
 from tellapart.data.tokenizers import WordTokenizer
@@ -121,10 +122,8 @@ CAPTIONER_WORDS = WordTokenizer(["dog", "zebra", "a", "red", "bus", "on", "the",
 
 
 def captions_of(*captions):
-    rows = [[*CAPTIONER_WORDS.encode(caption), EOS] for caption in captions]
-    width = max(map(len, rows))
-    tokens = torch.tensor([row + [CAPTIONER_WORDS.pad] * (width - len(row)) for row in rows])
-    return SampledCaptions(tokens, tokens != CAPTIONER_WORDS.pad, torch.arange(len(captions)))
+    ids, photos = [*map(CAPTIONER_WORDS.encode, captions)], list(range(len(captions)))
+    return sampled(ids, photos, end=EOS, filler=CAPTIONER_WORDS.pad)
 
 
 def test_a_real_retriever_embeds_tokens_as_it_reads_text(trained):

@@ -18,9 +18,9 @@ from capscore.words import END as LAST_WORD
 from capscore.words import WordOrder, bad_end, precision, roles
 from detectors import tiny_yolox
 from meteor import miniature
-from rewards.captions import sampled
+from rewards.captions import context, sampled
 from support.subwords import byte_pairs
-from tellapart.data.batches import CaptionedPhotos, padded
+from tellapart.data.batches import padded
 from tellapart.data.examples import Example
 from tellapart.data.store import Stores
 from tellapart.data.tokenizers import WordTokenizer, split_words
@@ -29,7 +29,6 @@ from tellapart.recipe import LocalConfig, RewardsConfig
 from tellapart.rewards import SampledCaptions, registry
 from tellapart.rewards.agreement import Agreement, Consensus, MeteorConsensus, ReferenceGap
 from tellapart.rewards.combine import Combined
-from tellapart.rewards.context import RewardContext
 from tellapart.rewards.language_model import UnusualOrder
 from tellapart.rewards.local import Differences, LocalDiscriminative
 from tellapart.rewards.words import (
@@ -452,9 +451,8 @@ def test_the_table_makes_it_of_what_a_detector_finds(tmp_path, own_cache, capsys
         Image.new("RGB", (96, 64), colour).save(examples[number].file)
     (tmp_path / "2.png").write_bytes(b"no photo")
     sources = [(Stores(), examples)]
-    config, view = RewardsConfig(weights={"objects": 1.0}), WordView(OBJECT_WORDS, OBJECT_WORDS)
-    data, here = CaptionedPhotos(sources, OBJECT_WORDS, 20), {"features": tmp_path, "device": torch.device("cpu")}
-    term = registry.REWARDS["objects"].build(RewardContext(config, sources, data, view, detector=str(detector), **here))
+    config = RewardsConfig(weights={"objects": 1.0})
+    term = registry.REWARDS["objects"].build(context(config, sources, OBJECT_WORDS, detector=str(detector)))
     texts = ["a dog", "a cat", "a dog", "a cat", "a dog"]
     ids = [*map(OBJECT_WORDS.encode, texts)]
     result = term(sampled(ids, [0, 0, 1, 1, 2], end=OBJECT_WORDS.eos)).sentence

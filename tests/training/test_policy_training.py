@@ -3,7 +3,6 @@
 import math
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,18 +10,16 @@ import torch
 from capscore import meteor
 from capscore.errors import UserError
 from detectors import tiny_yolox
+from rewards.captions import context
 from tellapart.data import examples
-from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.store import Stores
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.neighbours import groups, mining
 from tellapart.neighbours.groups import Groups, Photo, Rule
 from tellapart.recipe import RewardsConfig
 from tellapart.rewards import agreement
-from tellapart.rewards.context import RewardContext
 from tellapart.rewards.preference import Preference
 from tellapart.rewards.registry import REWARDS
-from tellapart.rewards.words import WordView
 from training.runs import assert_same_tensors, log_of, tensors_of
 
 
@@ -48,19 +45,17 @@ def begin(begin, uninterrupted, retrievers, tmp_path):
 
 # --- rewards ---
 
-
-def context_of(config, sources, **more):
-    words = WordTokenizer.build(["a ball"], 1)
-    data, view = CaptionedPhotos([(Stores(), part) for _, part in sources], words, 20), WordView(words, words)
-    return RewardContext(config, sources, data, view, features=Path(), device=torch.device("cpu"), **more)
+WORDS = WordTokenizer.build(["a ball"], 1)
 
 
 def test_factors_are_of_the_photos_of_a_data_set():
     """Photos stand one data set after the other, and a set that is not named counts as it is."""
     first, second = [examples.Example(1, "1.jpg"), examples.Example(2, "2.jpg")], [examples.Example(1, "3.jpg")]
     config = RewardsConfig(weights={"cider_d": 1.0}, dataset_weights={"cider_d": {"second": 3.0}})
-    context = context_of(config, [(None, first), (None, second), (None, [])], names=("first", "second", "third"))
-    assert context.factors("cider_d").tolist() == [1, 1, 3]
+    made = context(
+        config, [(Stores(), part) for part in (first, second, [])], WORDS, names=("first", "second", "third")
+    )
+    assert made.factors("cider_d").tolist() == [1, 1, 3]
 
 
 def test_a_reward_that_counts_for_nothing_with_a_data_set_teaches_nothing(begin, tmp_path):
@@ -238,5 +233,7 @@ def test_how_close_look_alikes_are(small_world, tmp_path, metric, sign):
     found = Groups.empty(Rule(k=1, metric=metric), photos[:3])
     found.indices[:2, 0], found.scores[:2, 0] = [1, 0], [0.4, 0.9]
     groups.save(found, tmp_path / "groups.json")
-    context = context_of(RewardsConfig(look_alikes=str(tmp_path / "groups.json")), [(None, dataset[:3])])
-    assert context.closeness.tolist() == pytest.approx([sign * 0.4, sign * 0.9, -math.inf])
+    config = RewardsConfig(look_alikes=str(tmp_path / "groups.json"))
+    assert context(config, [(Stores(), dataset[:3])], WORDS).closeness.tolist() == pytest.approx(
+        [sign * 0.4, sign * 0.9, -math.inf]
+    )

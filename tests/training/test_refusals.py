@@ -10,14 +10,12 @@ import torch
 from capscore import meteor
 from capscore.errors import UserError
 from detectors import tiny_yolox
+from rewards.captions import context
 from tellapart.captioners import CAPTIONERS
-from tellapart.data.batches import CaptionedPhotos
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.protocols.captioners import sizes_of
 from tellapart.retrievers import RETRIEVERS
-from tellapart.rewards.context import RewardContext
 from tellapart.rewards.registry import REWARDS, needs_of
-from tellapart.rewards.words import WordView
 from tellapart.training.preparation import _require_buildable, sources_of, split
 from tellapart.training.validation import RETRIEVAL_METRICS
 from training.runs import asked, gathered, train
@@ -223,9 +221,6 @@ def test_a_reward_asks_the_listener_where_it_is_said_to(recipe, photos, tmp_path
         wanted.append(retriever)
         raise UserError("this is as far as it goes")
 
-    training, words = photos
-    data, here = CaptionedPhotos(training, words, 20), torch.device("cpu")
-    context = RewardContext(config, training, data, WordView(words, words), features=tmp_path, device=here, load=load)
     with suppress(UserError):
-        REWARDS[name].build(context)
+        REWARDS[name].build(context(config, *photos, features=tmp_path, load=load))
     assert (config.image_retriever in wanted) == ("image_retriever" in needs_of(config))
