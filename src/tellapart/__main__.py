@@ -40,7 +40,10 @@ COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
     "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),
 }
 
-RESUMABLE = ("caption", "train", "features", "evaluate", "adapt", "write", "serve")
+RESUMABLE = {  # what the same command needs to continue
+    "train": " with --resume",
+    **dict.fromkeys(("caption", "features", "evaluate", "adapt", "write", "serve"), ""),
+}
 
 
 def usage() -> str:
@@ -108,7 +111,7 @@ def _run(arguments: list[str]) -> int:
         print_message(f"tellapart {command}: {error}")
         return 2
     except KeyboardInterrupt:
-        resumable = "; the same command continues from here" if command in RESUMABLE else ""
+        resumable = f"; the same command{RESUMABLE[command]} continues from here" if command in RESUMABLE else ""
         print(f"\ntellapart {command}: stopped{resumable}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `tellapart ... | head`: the reader has seen enough

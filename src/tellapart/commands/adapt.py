@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shutil
-from functools import partial
 from pathlib import Path
 
 from capscore.printable import print_message, print_problems, print_row
-from tellapart.commands.arguments import Parser, number
+from tellapart.commands.arguments import DEVICE, Parser, between
 from tellapart.detectors import KINDS
 
 
@@ -34,33 +32,20 @@ def parser() -> Parser:
         "A call that was stopped continues when it is repeated.  Exit 1: some photos could not be used; each is named.",
         "tellapart adapt holiday/ --out runs/holiday\n  tellapart caption holiday/ --model runs/holiday",
     )
-    parser.add_argument("photos", metavar="FOLDER", nargs="+", help="folders, photos, or data files without captions")
-    parser.add_argument(
-        "--model", default=DEFAULT, metavar="M", help=f"the captioner to start from (default: {DEFAULT})"
+    return parser.options(
+        f"""
+        FOLDER...            folders, photos, or data files without captions
+        --model M={DEFAULT}  the captioner to start from
+        --retriever R={RETRIEVER}  who has to find the photos
+        --out DIR=runs/adapted  folder
+        --minutes N=15       time for features, training and the report together
+        --detector FILE      {KINDS}, of COCO's classes: named objects must still be seen (ObjPrec)
+        --feedback CAPTIONS|STUDY  a captions file with reviews (review: approved, rejected or edited), or a study
+                             folder with answers
+        {DEVICE}
+        """,
+        minutes=between(0.5, 100_000),
     )
-    parser.add_argument(
-        "--retriever", default=RETRIEVER, metavar="R", help=f"who has to find the photos (default: {RETRIEVER})"
-    )
-    parser.add_argument(
-        "--out", type=Path, default=Path("runs/adapted"), metavar="DIR", help="folder (default: runs/adapted)"
-    )
-    parser.add_argument(
-        "--minutes",
-        type=partial(number, least=0.5, most=100_000),
-        default=15.0,
-        metavar="N",
-        help="time for features, training and the report together (default: 15)",
-    )
-    parser.add_argument(
-        "--detector", metavar="FILE", help=f"{KINDS}, of COCO's classes: named objects must still be seen (ObjPrec)"
-    )
-    parser.add_argument(
-        "--feedback",
-        metavar="CAPTIONS|STUDY",
-        help="a captions file with reviews (review: approved, rejected or edited), or a study folder with answers",
-    )
-    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
-    return parser
 
 
 def main(arguments: list[str]) -> int:
@@ -72,7 +57,7 @@ def main(arguments: list[str]) -> int:
     from tellapart.evaluation import table
 
     adapted = adapt(
-        request.photos if len(request.photos) > 1 else request.photos[0],
+        request.folder if len(request.folder) > 1 else request.folder[0],
         model=request.model,
         retriever=request.retriever,
         out=request.out,
@@ -84,12 +69,7 @@ def main(arguments: list[str]) -> int:
     if adapted.evaluation is None:
         print_message(f"{request.out}: this was done before.")
     for grid in adapted.evaluation.grids if adapted.evaluation else ():
-        width, differences = shutil.get_terminal_size((100, 24)).columns, grid.differences()
-        columns = verdict.columns(grid)
-        print(f"{table.table(grid, differences, columns=columns, width=width)}\n")
-        print(
-            table.in_lines([*table.which_to_believe(grid, columns), *table.notes(grid, columns)], columns, width=width)
-        )
+        print(table.for_terminal(grid, grid.differences(), verdict.columns(grid)))
         for sentence in table.left_out(grid):
             print_message(sentence)
     if adapted.feedback:

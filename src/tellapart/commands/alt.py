@@ -10,6 +10,7 @@ from capscore.errors import UserError
 from capscore.printable import print_message
 from tellapart.commands.arguments import Parser
 from tellapart.commands.lint import rules
+from tellapart.retrievers import DEFAULT as RETRIEVER
 
 if TYPE_CHECKING:
     from tellapart.desk.alt import Page
@@ -26,16 +27,17 @@ def parser() -> Parser:
         "Exit 1: a page or an image could not be read.",
         "tellapart alt site/ --write",
     )
-    parser.add_argument("site", metavar="SITE", type=Path, help="a folder with pages, images and further folders")
-    parser.add_argument("--write", action="store_true", help="change the pages")
-    parser.add_argument(
-        "--model", default="", help="from `tellapart models`, a run folder or a hub id (default: the embedded one)"
+    return parser.options(
+        f"""
+        SITE           a folder with pages, images and further folders
+        --write        change the pages
+        --model MODEL  from `tellapart models`, a run folder or a hub id (default: the embedded one)
+        --retriever R={RETRIEVER}  finds an image by its alt text
+        --ignore A,B   rules of `tellapart lint` to ignore
+        """,
+        site=Path,
+        ignore={"type": rules, "default": []},
     )
-    parser.add_argument(
-        "--retriever", metavar="R", default="", help="finds an image by its alt text (default: the embedded one)"
-    )
-    parser.add_argument("--ignore", metavar="A,B", type=rules, default=[], help="rules of `tellapart lint` to ignore")
-    return parser
 
 
 def main(arguments: list[str]) -> int:
@@ -50,9 +52,8 @@ def main(arguments: list[str]) -> int:
         from tellapart.captioning.pipeline import RerankConfig
         from tellapart.models import retrievers
 
-        captioner = load(request.model or None)
-        retriever = retrievers.load(request.retriever) if request.retriever else retrievers.load()
-        describe(pages, captioner, retriever, RerankConfig())
+        captioner = load(request.model)
+        describe(pages, captioner, retrievers.load(request.retriever), RerankConfig())
     changed = 0
     for page in pages:
         page.check()

@@ -6,14 +6,12 @@ import argparse
 import os
 from collections.abc import Set
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capscore.errors import UserError
 from capscore.printable import print_message, print_row
 from capscore.progress import Progress, notice
-from tellapart.commands.arguments import Parser, add_ray, number, positive
+from tellapart.commands.arguments import DEVICE, RAY, RAY_HELP, Parser, between, number, positive, stated
 from tellapart.data.items import Unusable
 from tellapart.detectors import KINDS
 
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
 
 SUBTITLES, RESULTS = (".srt", ".vtt"), ".json"  # endings of --out beside files of rows
 
-strength, seconds = partial(number, least=0, most=1000), partial(number, least=0.001, most=86400)
+strength, seconds = between(0, 1000), between(0.001, 86400)
 
 
 def segments(text: str) -> str | float:
@@ -54,121 +52,104 @@ def parser() -> Parser:
         "With --watch, photos get captions as they appear, told apart from those that are there (or --among).",
         "tellapart caption holiday/ --among holiday/ --out captions.jsonl",
     )
-    add = parser.add_argument
-    add("paths", metavar="PATH", nargs="+", help="a photo, a clip, a folder of them, or DATA.json")
-    add(
-        "--model",
-        default="",
-        help="from `tellapart models`, a run folder, or a vision-language model of transformers (BLIP, GIT, LLaVA ...) "
-        "by folder or hub id; A+B: an ensemble that averages word probabilities (default: the embedded one)",
+    parser.options(
+        f"""
+        PATH...            a photo, a clip, a folder of them, or DATA.json
+        --model MODEL      from `tellapart models`, a run folder, or a vision-language model of transformers (BLIP, GIT,
+                           LLaVA ...) by folder or hub id; A+B: an ensemble that averages word probabilities (default:
+                           the embedded one)
+        --split NAME       split of a data file (default: all)
+        --out F            rows to F.jsonl or F.csv, COCO results to F.json, or subtitles of a clip to F.srt or F.vtt
+        --again            make captions anew that --out has; those that a person edited or approved stay.  Without
+                           this, captions are made of new and changed photos, and of all if the model or its settings
+                           are others
+        --features DIR     folder with cached or imported features of DATA.json: needed by models that were trained on
+                           imported features, saves time for others
+        --show attributes  also show, in rows too, the words that the model was given of a photo
+        --detector FILE    for a model that was trained with the boxes of a detector: {KINDS}
+        {DEVICE}
+        --dtype fp32|bf16  number type of a vision-language model
+        --prompt TEXT      prompt of a vision-language model or a server for each photo (default: that of its training,
+                           or one that asks for a caption of one sentence)
+        --ray ADDRESS      {RAY_HELP}; rows are in order of completion
+        --watch            run until Ctrl-C or SIGTERM, and caption photos as they appear in the folders; needs --out.
+                           A photo is read when its size and time are the same in two polls and it can be decoded
+        --interval SECONDS  time between two polls of --watch (default: 5)
+        """,
+        ray=RAY,
+        interval=seconds,
     )
-    add("--split", metavar="NAME", help="split of a data file (default: all)")
-    add(
-        "--out",
-        metavar="F",
-        type=Path,
-        help="rows to F.jsonl or F.csv, COCO results to F.json, or subtitles of a clip to F.srt or F.vtt",
+    parser.options(
+        """
+        --beam N=3          width of the beam search; 1: greedy
+        --n-best N          list the N best captions; the beam is at least N wide
+        --min-words N       minimum number of words
+        --no-repeat N       no sequence of N words occurs twice; 1: no word does
+        --length-penalty P  0: rank by log p (default); 1: by perplexity
+        --diverse GROUPS    search in groups that avoid each other's words, for --n-best or --among; the beam, if need
+                            be wider, is shared out evenly
+        --diversity S       penalty in log p for words of other groups (default: 0.5)
+        """,
+        "decoding",
+        diverse=positive,
+        length_penalty=strength,
+        diversity=strength,
     )
-    add(
-        "--again",
-        action="store_true",
-        help="make captions anew that --out has; those that a person edited or approved stay.  Without this, captions "
-        "are made of new and changed photos, and of all if the model or its settings are others",
+    parser.options(
+        """
+        --among PATH...  the collection: photos, folders, or DATA.json
+        --retriever R    retriever that finds photos by captions (default: the embedded one)
+        --k N            number of look-alikes in a row (default: 5)
+        --strength S     weight of the retriever against the captioner (default: 0.4)
+        --fluency W      weight of a language model of captions, such as 0.1 (default: 0)
+        --contrast captions|words|prompt  re-rank whole captions; weigh each word by the retriever; or show the model
+                         the photos that a first caption is confused with, and ask for a sentence that fits this
+                         photo alone (default: captions; with --endpoint: prompt)
+        --bursts own|share  near-duplicates, such as frames of a burst: each its own caption, or all the caption of the
+                         first (default: own).  Copies always share a caption; look-alikes have different ones
+        --candidates F.jsonl  choose from captions of another program
+        """,
+        "tell photos apart",
+        strength=strength,
+        fluency=strength,
     )
-    add(
-        "--features",
-        metavar="DIR",
-        type=Path,
-        help="folder with cached or imported features of DATA.json: needed by models that were trained on imported "
-        "features, saves time for others",
+    parser.options(
+        """
+        --context        use what is known of a photo: the note in its folder (context.txt or note.txt), the names of
+                         file and folder, and its EXIF date.  It goes into the prompt of a server or a vision-language
+                         model, and captions with its words are slightly preferred
+        --style alt|caption|tags  alt: alternative text of at most 125 characters; tags: words separated by commas
+                         (default: caption)
+        --language NAME  of the captions, such as German; only with --endpoint (default: English)
+        """,
+        "context and style",
     )
-    add("--show", choices=("attributes",), help="also show, in rows too, the words that the model was given of a photo")
-    add("--detector", metavar="FILE", help=f"for a model that was trained with the boxes of a detector: {KINDS}")
-    add("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
-    add("--dtype", choices=("fp32", "bf16"), help="number type of a vision-language model")
-    add(
-        "--prompt",
-        metavar="TEXT",
-        help="prompt of a vision-language model or a server for each photo (default: that of its training, or one "
-        "that asks for a caption of one sentence)",
-    )
-    add_ray(parser, "; rows are in order of completion")
-    add(
-        "--watch",
-        action="store_true",
-        help="run until Ctrl-C or SIGTERM, and caption photos as they appear in the folders; needs --out.  A photo "
-        "is read when its size and time are the same in two polls and it can be decoded",
-    )
-    add("--interval", type=seconds, metavar="SECONDS", help="time between two polls of --watch (default: 5)")
-
-    add = parser.add_argument_group("decoding").add_argument
-    add("--beam", type=positive, default=3, help="width of the beam search; 1: greedy (default: 3)")
-    add("--n-best", type=positive, metavar="N", help="list the N best captions; the beam is at least N wide")
-    add("--min-words", type=positive, metavar="N", help="minimum number of words")
-    add("--no-repeat", type=positive, metavar="N", help="no sequence of N words occurs twice; 1: no word does")
-    add("--length-penalty", type=strength, metavar="P", help="0: rank by log p (default); 1: by perplexity")
-    add(
-        "--diverse",
-        type=positive,
-        metavar="GROUPS",
-        help="search in groups that avoid each other's words, for --n-best or --among; the beam, if need be wider, is "
-        "shared out evenly",
-    )
-    add("--diversity", type=strength, metavar="S", help="penalty in log p for words of other groups (default: 0.5)")
-
-    add = parser.add_argument_group("tell photos apart").add_argument
-    add("--among", metavar="PATH", nargs="+", help="the collection: photos, folders, or DATA.json")
-    add("--retriever", metavar="R", help="retriever that finds photos by captions (default: the embedded one)")
-    add("--k", type=positive, help="number of look-alikes in a row (default: 5)")
-    add("--strength", type=strength, metavar="S", help="weight of the retriever against the captioner (default: 0.4)")
-    add(
-        "--fluency", type=strength, metavar="W", help="weight of a language model of captions, such as 0.1 (default: 0)"
-    )
-    add(
-        "--contrast",
-        choices=("captions", "words", "prompt"),
-        help="re-rank whole captions; weigh each word by the retriever; or show the model the photos that a first "
-        "caption is confused with, and ask for a sentence that fits this photo alone (default: captions; with "
-        "--endpoint: prompt)",
-    )
-    add(
-        "--bursts",
-        choices=("own", "share"),
-        help="near-duplicates, such as frames of a burst: each its own caption, or all the caption of the first "
-        "(default: own).  Copies always share a caption; look-alikes have different ones",
-    )
-    add("--candidates", metavar="F.jsonl", type=Path, help="choose from captions of another program")
-
-    add = parser.add_argument_group("context and style").add_argument
-    add(
-        "--context",
-        action="store_true",
-        help="use what is known of a photo: the note in its folder (context.txt or note.txt), the names of file and "
-        "folder, and its EXIF date.  It goes into the prompt of a server or a vision-language model, and captions with "
-        "its words are slightly preferred",
-    )
-    add(
-        "--style",
-        choices=("alt", "caption", "tags"),
-        help="alt: alternative text of at most 125 characters; tags: words separated by commas (default: caption)",
-    )
-    add("--language", metavar="NAME", help="of the captions, such as German; only with --endpoint (default: English)")
-
-    add = parser.add_argument_group(
+    parser.options(
+        """
+        --segments shots|SECONDS  one caption per shot, or per this many seconds
+        --reading-speed N         characters of a subtitle per second, at most (default: 17)
+        --line-length N           characters of a subtitle's line, at most (default: 32)
+        """,
         "clips",
         "A segment is named FILE#t=START,END, in seconds.  With --among, a segment that no caption tells apart from\n"
         "the others is described by more of the video around it.",
-    ).add_argument
-    add("--segments", type=segments, metavar="shots|SECONDS", help="one caption per shot, or per this many seconds")
-    add(
-        "--reading-speed",
-        type=seconds,
-        metavar="N",
-        help="characters of a subtitle per second, at most (default: 17)",
+        segments=segments,
+        reading_speed=seconds,
     )
-    add("--line-length", type=positive, metavar="N", help="characters of a subtitle's line, at most (default: 32)")
-
-    add = parser.add_argument_group(
+    return parser.options(
+        """
+        --endpoint URL          such as http://localhost:8080/v1
+        --endpoint-model NAME   name of the model on the server
+        --api-key-env NAME      the environment variable whose key is sent (default: TELLAPART_API_KEY)
+        --max-tokens N          maximum tokens of an answer; reasoning models need more (default: 2048)
+        --contrast-prompt TEXT  prompt with look-alikes; may hold {caption}, {count} and {others}
+        --answers N             candidate captions of a photo, with --among (default: 3, or 5)
+        --images N              photos in a request, the photo itself included (default: 4)
+        --sheet                 send them as one picture, a contact sheet
+        --max-requests N        stop after N requests (default: no limit)
+        --timeout SECONDS=60    seconds for an answer
+        --requests N=4          maximum number of parallel requests, if the server answers them in time
+        """,
         "captions from a server with the OpenAI API",
         "Each photo goes to URL, and to no other host, as a JPEG of at most 768 pixels a side without\n"
         "metadata, together with the prompt, to which --context adds what is known of the photo.  A photo is one\n"
@@ -176,29 +157,9 @@ def parser() -> Parser:
         "three if the server gives one answer at a time; and --language translates the chosen caption: one more.\n"
         "Failed requests are repeated.  A key is sent only if TELLAPART_API_KEY holds one or\n"
         "--api-key-env names its variable.  A line at the end says how many requests and tokens it was.",
-    ).add_argument
-    add("--endpoint", metavar="URL", help="such as http://localhost:8080/v1")
-    add("--endpoint-model", metavar="NAME", help="name of the model on the server")
-    add("--api-key-env", metavar="NAME", help="the environment variable whose key is sent (default: TELLAPART_API_KEY)")
-    add(
-        "--max-tokens",
-        type=positive,
-        metavar="N",
-        help="maximum tokens of an answer; reasoning models need more (default: 2048)",
+        sheet={"default": None},
+        timeout=seconds,
     )
-    add("--contrast-prompt", metavar="TEXT", help="prompt with look-alikes; may hold {caption}, {count} and {others}")
-    add("--answers", type=positive, metavar="N", help="candidate captions of a photo, with --among (default: 3, or 5)")
-    add("--images", type=positive, metavar="N", help="photos in a request, the photo itself included (default: 4)")
-    add("--sheet", action="store_true", default=None, help="send them as one picture, a contact sheet")
-    add("--max-requests", type=positive, metavar="N", help="stop after N requests (default: no limit)")
-    add("--timeout", type=seconds, default=60.0, help="seconds for an answer (default: 60)")
-    add(
-        "--requests",
-        type=positive,
-        default=4,
-        help="maximum number of parallel requests, if the server answers them in time (default: 4)",
-    )
-    return parser
 
 
 # Which options go together: those that no Python call takes together; the others are refused by the calls below
@@ -266,7 +227,7 @@ def check(request: argparse.Namespace) -> None:
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
     if request.watch:
-        request.among = request.among or request.paths
+        request.among = request.among or request.path
     check(request)
 
     from tellapart.data.items import gather
@@ -285,7 +246,7 @@ def main(arguments: list[str]) -> int:
     proposer = _proposer(request, model, config)
     if request.watch and out:
         return _watch(request, model, out)
-    inputs, problems = gather(request.paths, request.split)
+    inputs, problems = gather(request.path, request.split)
     if suffix == RESULTS:
         captions_file.require_ids(inputs, request.out)
     if suffix in SUBTITLES and len(inputs) > 1:
@@ -315,7 +276,7 @@ def _watch(request: argparse.Namespace, model: Model, out: CaptionsFile) -> int:
     from tellapart.desk.resume import write
     from tellapart.desk.watch import INTERVAL, Arrivals, in_folders, watch
 
-    arrivals = Arrivals(in_folders(request.paths))
+    arrivals = Arrivals(in_folders(request.path))
     retriever = _retriever(request)
 
     def caption(new: list[Input]) -> None:
@@ -324,15 +285,10 @@ def _watch(request: argparse.Namespace, model: Model, out: CaptionsFile) -> int:
         source = _source(request, model, _proposer(request, model, config), collection, config)
         write(source, new, out, again=False)
 
-    print_message(f"watching {', '.join(request.paths)}; Ctrl-C or SIGTERM stops it")
+    print_message(f"watching {', '.join(request.path)}; Ctrl-C or SIGTERM stops it")
     watch(arrivals, caption, interval=request.interval or INTERVAL)
     print_message("stopped; the same command continues from here")
     return 1 if out.rejected or any("error" in row for row in out.rows) else 0
-
-
-def _stated(**settings: Any) -> dict[str, Any]:
-    """Without what was not asked for, which has defaults."""
-    return {name: value for name, value in settings.items() if value is not None}
 
 
 # From the model to captions
@@ -348,14 +304,14 @@ def _model(request: argparse.Namespace) -> Model:
     if request.ray:
         from tellapart.captioning.cluster import Cluster, ClusterCaptioner
 
-        return ClusterCaptioner(request.model or None, Cluster(request.ray), device=request.device)
+        return ClusterCaptioner(request.model, Cluster(request.ray), device=request.device)
     from tellapart.captioning.captioner import load
 
     return load(
-        request.model or None,
+        request.model,
         device=request.device,
         features=request.features,
-        paths=request.paths,
+        paths=request.path,
         detector=request.detector,
         prompt=request.prompt,
         dtype=request.dtype,
@@ -383,7 +339,7 @@ def _endpoint(request: argparse.Namespace) -> Endpoint:
         api_key=key,
         notify=notice,
         kept=KeptAnswers(request.endpoint, notice),
-        **_stated(max_tokens=request.max_tokens, max_requests=request.max_requests, sheet=request.sheet),
+        **stated(max_tokens=request.max_tokens, max_requests=request.max_requests, sheet=request.sheet),
     )
 
 
@@ -396,8 +352,8 @@ def _config(request: argparse.Namespace) -> RerankConfig:
 
         context = Context()
     contrast = request.contrast or ("prompt" if request.endpoint and request.among else None)
-    stated = _stated(k=request.k, strength=request.strength, contrast=contrast)
-    return RerankConfig(**stated, **_stated(fluency=request.fluency, bursts=request.bursts), context=context)
+    settings = stated(k=request.k, strength=request.strength, contrast=contrast)
+    return RerankConfig(**settings, **stated(fluency=request.fluency, bursts=request.bursts), context=context)
 
 
 def _proposer(request: argparse.Namespace, model: Any, config: RerankConfig) -> Proposer:
@@ -407,8 +363,8 @@ def _proposer(request: argparse.Namespace, model: Any, config: RerankConfig) -> 
     from tellapart.captioning.captioner import CaptionerProposer
     from tellapart.decoding.rules import Search
 
-    searched = _stated(n_best=request.n_best, min_words=request.min_words, no_repeat=request.no_repeat)
-    searched |= _stated(groups=request.diverse, diversity=request.diversity, length_penalty=request.length_penalty)
+    searched = stated(n_best=request.n_best, min_words=request.min_words, no_repeat=request.no_repeat)
+    searched |= stated(groups=request.diverse, diversity=request.diversity, length_penalty=request.length_penalty)
     search = Search(beam=request.beam, **searched)
     if not (request.endpoint or request.context or config.contrast == "prompt"):
         return CaptionerProposer(model, search, config)
@@ -419,7 +375,7 @@ def _proposer(request: argparse.Namespace, model: Any, config: RerankConfig) -> 
         default = asking.CONTRAST_PROMPTS[request.style or "caption"]
         shown = asking.ContrastConfig(
             default if request.contrast_prompt is None else request.contrast_prompt,
-            **_stated(answers=request.answers, images=request.images),
+            **stated(answers=request.answers, images=request.images),
         )
         return asking.contrast_prompt(
             model, shown, search=search, detector=_detector(request), context=config.context, prompt=prompt
@@ -531,7 +487,7 @@ def _subtitle(request: argparse.Namespace, source: CaptionSource, inputs: list[I
                 captions.append(caption)
             bar.advance(1)
         failed.rest()
-    reading = Reading(**_stated(speed=request.reading_speed, line=request.line_length))
+    reading = Reading(**stated(speed=request.reading_speed, line=request.line_length))
     if captions:
         write(list(cues(captions)), request.out, reading)
     source.saved([caption.file for caption in captions])

@@ -23,9 +23,13 @@ def parser() -> Parser:
         "Exit 1: something failed.",
         "tellapart check --plugin my_captioner.py\n  tellapart check pairs.tsv --plugin my_reader.py",
     )
-    parser.add_argument("source", metavar="SOURCE", nargs="?", type=Path, help="for readers: a file that they read")
-    parser.add_argument("--photos", metavar="DIR", type=Path, help="for readers: where the photos are")
-    return parser
+    return parser.options(
+        """
+        SOURCE?       for readers: a file that they read
+        --photos DIR  for readers: where the photos are
+        """,
+        source=Path,
+    )
 
 
 def main(arguments: list[str]) -> int:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 from capscore.errors import UserError
 from capscore.printable import print_message, print_row
 from tellapart import journals
-from tellapart.commands.arguments import Parser, add_attention, check_attention, positive
-
-_PHOTOS = 200
+from tellapart.commands.arguments import ATTENTION, DEVICE, Parser, check_attention, stated
 
 
 def parser() -> Parser:
@@ -26,27 +23,20 @@ def parser() -> Parser:
         "Exit 1: some photos could not be used; each is reported.",
         "tellapart compare runs/plain_xe runs/plain_scst --data flickr8k.json --out comparison",
     )
-    parser.add_argument("runs", metavar="RUN", nargs="+", help="a run folder; one column of the table")
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path, help="folder for the report and figures (default: print a table only)"
+    parser.options(
+        f"""
+        RUN...               a run folder; one column of the table
+        --out DIR            folder for the report and figures (default: print a table only)
+        --data DATA          a data file with photos for the runs to caption
+        --split NAME         split of the data file (default: test)
+        --photos N           number of photos, sampled at random (default: 200)
+        --evaluation DIR...  folders of `tellapart evaluate --out`; their captions are reused
+        --features DIR       folder with cached or imported features of DATA
+        {DEVICE}
+        """,
+        evaluation={"default": []},
     )
-    parser.add_argument("--data", metavar="DATA", help="a data file with photos for the runs to caption")
-    parser.add_argument("--split", metavar="NAME", help="split of the data file (default: test)")
-    parser.add_argument(
-        "--photos", metavar="N", type=positive, help=f"number of photos, sampled at random (default: {_PHOTOS})"
-    )
-    parser.add_argument(
-        "--evaluation",
-        metavar="DIR",
-        nargs="+",
-        type=Path,
-        default=[],
-        help="folders of `tellapart evaluate --out`; their captions are reused",
-    )
-    add_attention(parser)
-    parser.add_argument("--features", metavar="DIR", type=Path, help="folder with cached or imported features of DATA")
-    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
-    return parser
+    return parser.options(ATTENTION)
 
 
 def main(arguments: list[str]) -> int:
@@ -61,7 +51,7 @@ def main(arguments: list[str]) -> int:
 
     from tellapart.evaluation import compare
 
-    runs = compare.read_runs(request.runs)
+    runs = compare.read_runs(request.run)
     evaluations = [compare.read_evaluation(folder, runs) for folder in request.evaluation]
     names, width = [run.name for run in runs], shutil.get_terminal_size((100, 24)).columns
     print(compare.text_table(compare.facts(runs), names, width))
@@ -76,12 +66,9 @@ def main(arguments: list[str]) -> int:
                 findings,
                 request.out,
                 data=request.data,
-                split=request.split or "test",
-                photos=request.photos or _PHOTOS,
                 features=request.features,
-                attention=request.attention,
-                word=request.word,
                 device=request.device,
+                **stated(split=request.split, photos=request.photos, attention=request.attention, word=request.word),
             )
             compare.write_page(findings, request.out)
         print_row(str(request.out / "report.html"))

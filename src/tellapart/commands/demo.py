@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -38,11 +37,12 @@ def parser() -> Parser:
         "captions tell photos apart, and re-rank those of one group.  Writes DIR/report.html and DIR/captions.",
         "tellapart demo --out demo",
     )
-    parser.add_argument("--out", metavar="DIR", type=Path, default=Path("demo"), help="output folder (default: demo)")
-    parser.add_argument(
-        "--train", action="store_true", help="first fine-tune the default captioner on the album; takes a minute"
+    return parser.options(
+        """
+        --out DIR=demo  output folder
+        --train         first fine-tune the default captioner on the album; takes a minute
+        """
     )
-    return parser
 
 
 def main(arguments: list[str]) -> int:
@@ -76,10 +76,8 @@ def main(arguments: list[str]) -> int:
         grid.skipped.update(left_out)
         _show(grid, _rerank(captioners.load(models[-1]), grid.split.photos))
         result = Evaluation([grid], models, problems, captioners.word_regions)
-        columns, width = table.main_columns(grid), shutil.get_terminal_size((100, 24)).columns
-        print(f"\n{table.table(grid, result.differences[0], columns=columns, width=width)}\n")
-        sentences = [*table.in_short(grid, columns), *table.which_to_believe(grid, columns)]
-        print(table.in_lines([*sentences, "", *table.notes(grid, columns)], columns, width=width))
+        columns = table.main_columns(grid)
+        print(f"\n{table.for_terminal(grid, result.differences[0], columns, above=table.in_short(grid, columns))}")
         for why in left_out.values():
             print(f"TT is left out: {why}")
         result.write_report(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from argparse import Namespace
 from functools import partial
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from capscore.command import TRAINING
 from capscore.printable import print_message, print_problems, print_row
-from tellapart.commands.arguments import Parser, add_attention, check_attention, number, positive
+from tellapart.commands.arguments import ATTENTION, DEVICE, Parser, between, check_attention, stated
 
 if TYPE_CHECKING:
     from tellapart.evaluation.evaluate import Evaluation
@@ -36,66 +35,35 @@ def parser() -> Parser:
         "Exit 1: some photos or captions could not be used; each is named.",
         "tellapart evaluate plain human --data flickr8k.json coco.json --retriever word judge --out evaluation",
     )
-    parser.add_argument("models", metavar="MODEL", nargs="+", help="a row of the table")
-    parser.add_argument(
-        "--data", metavar="DATA", nargs="+", required=True, help="data files, or folders of photos (no references)"
+    parser.options(
+        f"""
+        MODEL...          a row of the table
+        --data DATA...!   data files, or folders of photos (no references)
+        --split NAME      the part of a data file (default: test); or DATA.json:NAME
+        --text KEY        compare with another kind of text of the data, such as Concadia's descriptions (default:
+                          captions)
+        --photos N        use at most N photos per data set, sampled at random
+        --retriever R...  retrievers, from `tellapart models`, a run folder or a hub id (default: {DEFAULT}); minilm,
+                          which only reads, makes the TT columns
+        --detector FILE   {KINDS}, of COCO's classes: for precision (ObjPrec) and recall (ObjRec) of the objects in
+                          captions, and for models that were trained with its boxes
+        --against MODEL   the row that the others are compared with (default: the first)
+        --metrics A,B     as in `tellapart score`, each a column (default: all that need no Java)
+        --training DATA...  {TRAINING}
+        --near-duplicates COSINE  hard distractors have at most this similarity to the photo (default: only exact copies
+                          are left out)
+        --self-retrieval  also retrieve photos by each captioner's own log p(caption | photo); takes minutes
+        --words           print the adjectives and nouns most associated with each model's captions
+        --all-columns     print every measure, not just the main ones
+        --features DIR    folder with cached or imported features of DATA
+        --out DIR         folder to write to
+        {DEVICE}
+        """,
+        model={"dest": "models"},
+        retriever={"dest": "retrievers"},
+        near_duplicates=between(-1, 1),
     )
-    parser.add_argument(
-        "--split",
-        default="test",
-        metavar="NAME",
-        help="the part of a data file (default: test); or DATA.json:NAME",
-    )
-    parser.add_argument(
-        "--text",
-        default="",
-        metavar="KEY",
-        help="compare with another kind of text of the data, such as Concadia's descriptions (default: captions)",
-    )
-    parser.add_argument(
-        "--photos", metavar="N", type=positive, help="use at most N photos per data set, sampled at random"
-    )
-    parser.add_argument(
-        "--retriever",
-        dest="retrievers",
-        metavar="R",
-        nargs="+",
-        help=f"retrievers, from `tellapart models`, a run folder or a hub id (default: {DEFAULT}); minilm, which only "
-        "reads, makes the TT columns",
-    )
-    parser.add_argument(
-        "--detector",
-        metavar="FILE",
-        help=f"{KINDS}, of COCO's classes: for precision (ObjPrec) and recall (ObjRec) of the objects in captions, and "
-        "for models that were trained with its boxes",
-    )
-    parser.add_argument(
-        "--against", metavar="MODEL", help="the row that the others are compared with (default: the first)"
-    )
-    parser.add_argument(
-        "--metrics", metavar="A,B", help="as in `tellapart score`, each a column (default: all that need no Java)"
-    )
-    parser.add_argument("--training", metavar="DATA", nargs="+", help=TRAINING)
-    parser.add_argument(
-        "--near-duplicates",
-        metavar="COSINE",
-        type=partial(number, least=-1, most=1),
-        help="hard distractors have at most this similarity to the photo (default: only exact copies are left out)",
-    )
-    parser.add_argument(
-        "--self-retrieval",
-        action="store_true",
-        help="also retrieve photos by each captioner's own log p(caption | photo); takes minutes",
-    )
-    parser.add_argument(
-        "--words", action="store_true", help="print the adjectives and nouns most associated with each model's captions"
-    )
-    add_attention(parser)
-    parser.add_argument("--all-columns", action="store_true", help="print every measure, not just the main ones")
-    parser.add_argument("--features", metavar="DIR", type=Path, help="folder with cached or imported features of DATA")
-    parser.add_argument("--out", metavar="DIR", type=Path, help="folder to write to")
-    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
-    return parser
+    return parser.options(ATTENTION)
 
 
 def main(arguments: list[str]) -> int:
@@ -115,7 +83,7 @@ def main(arguments: list[str]) -> int:
         table.tagger()  # before anything takes time
     for note in scoring.notes(request.metrics):
         print_message(note)
-    options = {name: value for name, value in vars(request).items() if name not in ("words", "all_columns")}
+    options = {name: value for name, value in stated(**vars(request)).items() if name not in ("words", "all_columns")}
     evaluation = evaluate(**options, show=partial(_print, all_columns=request.all_columns, words=request.words))
     if request.out:
         print_row(str(request.out / REPORT))
@@ -129,7 +97,7 @@ def _taggers(request: Namespace) -> int:
     results = evaluate(
         request.models,
         request.data,
-        split=request.split,
+        **stated(split=request.split),
         photos=request.photos,
         features=request.features,
         out=request.out,
@@ -145,15 +113,11 @@ def _taggers(request: Namespace) -> int:
 def _print(evaluation: Evaluation, *, all_columns: bool, words: bool) -> None:
     from tellapart.evaluation import table
 
-    width = shutil.get_terminal_size((100, 24)).columns
     grids = evaluation.grids
     for place, (grid, differences) in enumerate(zip(grids, evaluation.differences, strict=True)):
         columns = table.all_columns(grid) if all_columns else table.main_columns(grid)
-        blank = "\n" if place else ""
-        print(f"{blank}{table.table(grid, differences, columns=columns, width=width)}\n")
-        meant = columns if place == len(grids) - 1 else []  # once, below the last table
-        sentences = [*table.which_to_believe(grid, columns), *table.notes(grid, columns)]
-        print(table.in_lines(sentences, meant, width=width))
+        is_last = place == len(grids) - 1  # what columns mean is said once
+        print(("\n" if place else "") + table.for_terminal(grid, differences, columns, meanings=is_last))
         for sentence in table.left_out(grid):
             print_message(f"{grid.split.name}: {sentence}")
         if words:

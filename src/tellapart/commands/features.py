@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from capscore.errors import UserError
 from capscore.printable import counted, print_message, print_row
 from tellapart import detectors
-from tellapart.commands.arguments import Parser, add_ray, number, positive
+from tellapart.commands.arguments import RAY, RAY_HELP, Parser, between
 from tellapart.encoders import ENCODERS
 from tellapart.recipe import EncoderConfig, Pooling
 
@@ -18,10 +18,7 @@ if TYPE_CHECKING:
 
 _SHOWN = 3  # photos that a sentence names
 _DETECTED = 36  # boxes of a photo
-
-
-def share(text: str) -> float:
-    return number(text, 0, 1)
+_FROM: dict[str, Any] = {"from": {"dest": "sources", "type": Path}}
 
 
 def parser() -> Parser:
@@ -37,63 +34,43 @@ def parser() -> Parser:
         "tellapart features coco.json --encoder resnet101 --image-size 448 --grid 14\n"
         "  tellapart features coco.json --from trainval_36.tsv test2014_36.tsv --name bottom_up_36 --cap 36",
     )
-    parser.add_argument("data", metavar="DATA", help="a data file, or a folder of photos or clips")
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path, default=Path("features"), help="cache folder (default: features)"
+    parser.options(
+        """
+        DATA                a data file, or a folder of photos or clips
+        --out DIR=features  cache folder
+        """
     )
-    computing = parser.add_argument_group("compute features with an encoder")
-    computing.add_argument(
-        "--encoder",
-        metavar="E",
-        help=f"{', '.join(ENCODERS)}, or a vision backbone of transformers by folder or hub id "
-        f"(default: {defaults.name})",
+    parser.options(
+        f"""
+        --encoder E       {", ".join(ENCODERS)}, or a vision backbone of transformers by folder or hub id (default:
+                          {defaults.name})
+        --image-size N    input size of the encoder in pixels (default: {defaults.image_size})
+        --grid N          pool the feature map to N x N cells (default: {defaults.grid})
+        --coarse N        add the N x N cells of a second grid (default: no second grid)
+        --frames N        frames of a clip, evenly in time (default: the middle frame alone)
+        --detector FILE   add the boxes that it finds to the cells: {detectors.KINDS}; --grid 1: only the whole photo
+                          and the boxes
+        --detected N      at most N boxes of the detector, most confident first (default: {_DETECTED})
+        --pooling {"|".join(get_args(Pooling))}  how the feature map is pooled (default: {defaults.pooling})
+        --attributes N    cache the N most probable words of each photo instead: E is a tagger's run, a retriever, or
+                          a detector (FILE.onnx)
+        --threshold P     leave out words that are less probable (default: 0)
+        --device DEVICE   cpu, cuda ... (default: a GPU if there is one)
+        --ray ADDRESS     {RAY_HELP}
+        """,
+        "compute features with an encoder",
+        threshold=between(0, 1),
+        ray=RAY,
     )
-    computing.add_argument(
-        "--image-size", type=positive, help=f"input size of the encoder in pixels (default: {defaults.image_size})"
+    return parser.options(
+        """
+        --from SOURCE...  archives or folders to import
+        --name NAME       name for recipes, such as bottom_up_36
+        --cap N           maximum number of regions per photo (default: 100)
+        """,
+        "import features",
+        **_FROM,
     )
-    computing.add_argument(
-        "--grid", type=positive, help=f"pool the feature map to GRID x GRID cells (default: {defaults.grid})"
-    )
-    computing.add_argument(
-        "--coarse", type=positive, help="add the COARSE x COARSE cells of a second grid (default: no second grid)"
-    )
-    computing.add_argument(
-        "--frames", type=positive, help="frames of a clip, evenly in time (default: the middle frame alone)"
-    )
-    computing.add_argument(
-        "--detector",
-        metavar="FILE",
-        help=f"add the boxes that it finds to the cells: {detectors.KINDS}; --grid 1: only the whole photo and the "
-        "boxes",
-    )
-    computing.add_argument(
-        "--detected",
-        metavar="N",
-        type=positive,
-        help=f"at most N boxes of the detector, most confident first (default: {_DETECTED})",
-    )
-    computing.add_argument(
-        "--pooling",
-        choices=get_args(Pooling),
-        help=f"how the feature map is pooled (default: {defaults.pooling})",
-    )
-    computing.add_argument(
-        "--attributes",
-        metavar="N",
-        type=positive,
-        help="cache the N most probable words of each photo instead: E is a tagger's run, a retriever, or a "
-        "detector (FILE.onnx)",
-    )
-    computing.add_argument("--threshold", type=share, help="leave out words that are less probable (default: 0)")
-    computing.add_argument("--device", help="cpu, cuda ... (default: a GPU if there is one)")
-    add_ray(computing)
-    importing = parser.add_argument_group("import features")
-    importing.add_argument(
-        "--from", dest="sources", metavar="SOURCE", nargs="+", type=Path, help="archives or folders to import"
-    )
-    importing.add_argument("--name", help="name for recipes, such as bottom_up_36")
-    importing.add_argument("--cap", type=positive, help="maximum number of regions per photo (default: 100)")
-    return parser
 
 
 def main(arguments: list[str]) -> int:

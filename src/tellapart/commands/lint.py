@@ -35,25 +35,16 @@ def parser() -> Parser:
         "Exit 0: nothing found; 1: something found, or unreadable photos; 2: wrong arguments.",
         "tellapart lint captions.jsonl --among holiday/ --ignore one-word,opening",
     )
-    parser.add_argument(
-        "captions",
-        metavar="CAPTIONS",
-        help="{id: caption}, COCO results [{image_id, caption}], or a file of `tellapart caption --out`",
+    return parser.options(
+        """
+        CAPTIONS      {id: caption}, COCO results [{image_id, caption}], or a file of `tellapart caption --out`
+        --among PATH  the photos, as a folder or DATA.json: reports photos without a caption, allows exact copies to
+                      share one, and reports look-alikes (by the default retriever) that share one separately
+        --ignore A,B  rules to ignore
+        --out F.json  write the findings to this file, with the pictures that share a caption
+        """,
+        ignore={"type": rules, "default": []},
     )
-    parser.add_argument(
-        "--among",
-        metavar="PATH",
-        help="the photos, as a folder or DATA.json: reports photos without a caption, allows exact copies to share "
-        "one, and reports look-alikes (by the default retriever) that share one separately",
-    )
-    parser.add_argument("--ignore", metavar="A,B", type=rules, default=[], help="rules to ignore")
-    parser.add_argument(
-        "--out",
-        metavar="F.json",
-        type=Path,
-        help="write the findings to this file, with the pictures that share a caption",
-    )
-    return parser
 
 
 def main(arguments: list[str]) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from capscore.errors import UserError
 from capscore.printable import counted, print_message, print_row
-from tellapart.commands.arguments import Parser, number, positive
+from tellapart.commands.arguments import DEVICE, Parser, between, number
 from tellapart.neighbours.groups import embedded_thresholds
 
 if TYPE_CHECKING:
@@ -31,66 +31,30 @@ def parser() -> Parser:
         "in the output (kind: error, with the reason in place of OTHER FILE).",
         "tellapart lookalikes holiday/ --out sheet.html",
     )
-    parser.add_argument("data", metavar="DATA", nargs="+", help="a data file, or folders of photos")
-    parser.add_argument("--k", type=positive, default=5, help="maximum number of look-alikes per photo (default: 5)")
-    parser.add_argument(
-        "--by",
-        choices=("image", "caption"),
-        default="image",
-        help="image: nearest by image embedding (default); caption: nearest by how well their captions fit the photo",
+    return parser.options(
+        f"""
+        DATA...          a data file, or folders of photos
+        --k N=5          maximum number of look-alikes per photo
+        --by image|caption=image  image: nearest by image embedding (default); caption: nearest by how well their
+                         captions fit the photo
+        --metric cosine|euclidean=cosine  how image embeddings are compared (default: cosine); with euclidean,
+                         SIMILARITY is the distance
+        --retriever R    a retriever or an encoder from `tellapart models`, or a folder (default: the embedded
+                         retriever)
+        --split NAME     only this split of a data file (default: each split separately)
+        --duplicates-above T  photos with a cosine above T are near-duplicates; 1: none (default: as measured for the
+                         encoder, {duplicates:g} for the embedded one)
+        --alike-above T  least cosine of look-alikes (with euclidean: greatest distance); none: always the K nearest
+                         (default: as measured for the retriever, {alike:g} for the embedded one; for others, the value
+                         that 0.5% of the collection's pairs reach)
+        --captions F     captions for the contact sheet: a file of `tellapart caption --out` (default: those of DATA)
+        --out F          write groups (F.json, F.json.gz) or a contact sheet (F.html)
+        --most N=100     maximum rows of the contact sheet
+        {DEVICE}
+        """,
+        duplicates_above=between(-1, 1),
+        alike_above={"type": _threshold, "default": argparse.SUPPRESS},  # None is an answer
     )
-    parser.add_argument(
-        "--metric",
-        choices=("cosine", "euclidean"),
-        default="cosine",
-        help="how image embeddings are compared (default: cosine); with euclidean, SIMILARITY is the distance",
-    )
-    parser.add_argument(
-        "--retriever",
-        metavar="R",
-        help="a retriever or an encoder from `tellapart models`, or a folder (default: the embedded retriever)",
-    )
-    parser.add_argument(
-        "--split", metavar="NAME", help="only this split of a data file (default: each split separately)"
-    )
-    parser.add_argument(
-        "--duplicates-above",
-        metavar="T",
-        type=_cosine,
-        help="photos with a cosine above T are near-duplicates; 1: none (default: as measured for the encoder, "
-        f"{duplicates:g} for the embedded one)",
-    )
-    parser.add_argument(
-        "--alike-above",
-        metavar="T",
-        type=_threshold,
-        default=argparse.SUPPRESS,  # None is an answer
-        help="least cosine of look-alikes (with euclidean: greatest distance); none: always the K nearest (default: as "
-        f"measured for the retriever, {alike:g} for the embedded one; for others, the value that 0.5%% of the "
-        "collection's pairs reach)",
-    )
-    parser.add_argument(
-        "--captions",
-        metavar="F",
-        type=Path,
-        help="captions for the contact sheet: a file of `tellapart caption --out` (default: those of DATA)",
-    )
-    parser.add_argument(
-        "--out", metavar="F", type=Path, help="write groups (F.json, F.json.gz) or a contact sheet (F.html)"
-    )
-    parser.add_argument(
-        "--most",
-        metavar="N",
-        type=positive,
-        default=100,
-        help="maximum rows of the contact sheet (default: 100)",
-    )
-    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
-    return parser
-
-
-def _cosine(text: str) -> float:
-    return number(text, -1, 1)
 
 
 def _threshold(text: str) -> float | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from capscore.errors import UserError
 from capscore.printable import counted, print_problems, print_row
-from tellapart.commands.arguments import Parser, port, positive
+from tellapart.commands.arguments import DEVICE, Parser, extra, port
 
 
 def parser() -> Parser:
@@ -21,25 +21,23 @@ def parser() -> Parser:
         "Exit 1: some photos could not be used; each is named.",
         "tellapart pool coco.json --split train --out POOL\n  tellapart pool POOL --serve geg_avg cider_d --port 8010",
     )
-    parser.add_argument("data", metavar="DATA", help="a data file or a folder of photos; with --serve, a pool")
-    parser.add_argument("--out", metavar="POOL", type=Path, help="folder to write to")
-    parser.add_argument(
-        "--retriever", default=DEFAULT, metavar="R", help=f"whose vectors are written (default: {DEFAULT})"
+    return parser.options(
+        f"""
+        DATA             a data file or a folder of photos; with --serve, a pool
+        --out POOL       folder to write to
+        --retriever R={DEFAULT}  whose vectors are written
+        --k N=5          look-alikes per photo
+        --split NAME     only this split of a data file (default: all photos)
+        --serve TERM...  score captions by these rewards, by HTTP
+        --candidates batch|look_alikes=batch  with --serve: what log_probability and accuracy choose from, the photos
+                         of a request or the photo and its look-alikes
+        --host HOST=127.0.0.1  with --serve (default: 127.0.0.1, this machine only)
+        --port PORT=8010  with --serve
+        {DEVICE}
+        """,
+        out=Path,
+        port=port,
     )
-    parser.add_argument("--k", type=positive, default=5, help="look-alikes per photo (default: 5)")
-    parser.add_argument("--split", metavar="NAME", help="only this split of a data file (default: all photos)")
-    parser.add_argument("--serve", metavar="TERM", nargs="+", help="score captions by these rewards, by HTTP")
-    parser.add_argument(
-        "--candidates",
-        choices=("batch", "look_alikes"),
-        default="batch",
-        help="with --serve: what log_probability and accuracy choose from, the photos of a request or the photo and "
-        "its look-alikes (default: batch)",
-    )
-    parser.add_argument("--host", default="127.0.0.1", help="with --serve (default: 127.0.0.1, this machine only)")
-    parser.add_argument("--port", type=port, default=8010, help="with --serve (default: 8010)")
-    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
-    return parser
 
 
 def main(arguments: list[str]) -> int:
@@ -47,13 +45,9 @@ def main(arguments: list[str]) -> int:
     if bool(request.out) == bool(request.serve):
         raise UserError("give --out POOL to write a pool, or --serve TERM to score captions by one.")
     if request.serve:
-        try:
+        with extra("web"):
             from tellapart import web
             from tellapart.trainers.scorer import app
-        except ModuleNotFoundError as error:
-            if error.name in ("fastapi", "uvicorn", "sqlalchemy"):
-                raise UserError(f"this needs {error.name}; install it with: pip install 'tellapart[web]'") from None
-            raise
 
         from tellapart.rewards.caption_reward import CaptionReward
         from tellapart.rewards.pool import Pool

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from capscore.errors import UserError
 from capscore.files import is_file
-from capscore.printable import first_few, print_message, print_row
+from capscore.printable import counted, first_few, print_problems, print_row
 from tellapart.commands.arguments import Parser
 from tellapart.data.examples import DataSet, clean, file_of, write
 from tellapart.data.items import KIND_OF
@@ -25,48 +25,45 @@ def parser() -> Parser:
         f"Convert a data set to the JSON format that all other commands read.\n\nformats:\n{formats}",
         "tellapart prepare karpathy dataset_coco.json --photos coco/ --out coco.json",
     )
-    parser.add_argument("format", metavar="FORMAT", choices=READERS, help="one of the formats above")
-    parser.add_argument(
-        "sources",
-        metavar="SOURCE",
-        type=Path,
-        nargs="+",
-        help="the file or folder to read; several parts of one data set, such as train and val, become one file",
+    parser.options(
+        """
+        FORMAT           one of the formats above
+        SOURCE...        the file or folder to read; several parts of one data set, such as train and val, become one
+                         file
+        --out DATA.json!  output file (or .json.gz)
+        --photos DIR     folder of photos or clips (default: near SOURCE)
+        """,
+        format={"choices": READERS},
+        source=Path,
+        out=Path,
     )
-    parser.add_argument("--out", metavar="DATA.json", type=Path, required=True, help="output file (or .json.gz)")
-    parser.add_argument("--photos", metavar="DIR", type=Path, help="folder of photos or clips (default: near SOURCE)")
-    splits = parser.add_mutually_exclusive_group()
-    splits.add_argument("--split", metavar="NAME", help="assign all photos to this split")
-    splits.add_argument(
-        "--split-file",
-        metavar="LIST",
-        type=Path,
-        nargs="+",
-        action="extend",
-        default=[],
-        help="lists of photo names, one per line; the file name gives the split (trainImages.txt, val.txt ...)",
+    return parser.options(
+        """
+        --split NAME     assign all photos to this split
+        --split-file LIST...  lists of photo names, one per line; the file name gives the split (trainImages.txt,
+                         val.txt ...)
+        """,
+        exclusive=True,
+        split_file={"type": Path, "action": "extend", "default": []},
     )
-    return parser
 
 
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
-    for source in request.sources:
+    for source in request.source:
         if is_file(request.out) and is_file(source) and request.out.samefile(source):
             raise UserError(f"{request.out}: --out would overwrite the source.")
     read = READERS[request.format].load()
-    dataset = joined({source: read(source, request.photos) for source in request.sources})
+    dataset = joined({source: read(source, request.photos) for source in request.source})
     if request.split is not None:
         dataset = replace(dataset, examples=[replace(e, split=clean(request.split)) for e in dataset.examples])
     if request.split_file:
         dataset = with_splits(dataset, request.split_file)
     write(dataset, request.out)
 
-    problems = dataset.problems + missing_photos(dataset)
-    for problem in problems:
-        print_message(problem)
+    code = print_problems(dataset.problems + missing_photos(dataset))
     print_row(f"{request.out}: {summary(dataset)}")
-    return 1 if problems else 0
+    return code
 
 
 def joined(parts: Mapping[Path, DataSet]) -> DataSet:
@@ -89,7 +86,7 @@ def missing_photos(dataset: DataSet) -> list[str]:
     missing = [str(example.file) for example in dataset.examples if not is_file(file_of(example.file))]
     if not missing:
         return []
-    count = f"{len(missing):,} of {_count(len(dataset.examples), thing(dataset))}"
+    count = f"{len(missing):,} of {counted(len(dataset.examples), thing(dataset))}"
     hint = "; --photos DIR says where they are" if len(missing) == len(dataset.examples) else ""
     return [f"{count} cannot be found: {first_few(missing)}{hint}."]
 
@@ -101,12 +98,10 @@ def summary(dataset: DataSet) -> str:
     order = list(dict.fromkeys(SPLITS.values()))  # train, val, test, then all others
     splits = sorted(photos, key=lambda split: (order.index(split) if split in order else len(order), split))
     by_split = ", ".join(f"{photos[split]:,} {split or 'without a split'}" for split in splits)
-    return f"{_count(len(dataset.examples), thing(dataset))}, {_count(captions, 'caption')} ({by_split or 'no splits'})"
+    return (
+        f"{counted(len(dataset.examples), thing(dataset))}, {counted(captions, 'caption')} ({by_split or 'no splits'})"
+    )
 
 
 def thing(dataset: DataSet) -> str:
     return KIND_OF[dataset.kind].removesuffix("s")
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

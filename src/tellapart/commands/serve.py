@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from capscore.errors import UserError
-from tellapart.commands.arguments import Parser, add_address
+from tellapart.commands.arguments import ADDRESS, DEVICE, Parser, extra, port
 
 if TYPE_CHECKING:
     from tellapart.desk.serve.job import Jobs
@@ -29,28 +29,24 @@ def parser() -> Parser:
         f"address, or that of the environment variable {TOKEN}.",
         "tellapart serve holiday/",
     )
-    parser.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, help="photos, with the folders in it")
-    parser.add_argument(
-        "--model", default="", help="from `tellapart models`, a run folder or a hub id (default: the embedded one)"
+    parser.options(
+        f"""
+        FOLDER?         photos, with the folders in it
+        --model MODEL   from `tellapart models`, a run folder or a hub id (default: the embedded one)
+        --database URL  for example postgresql+pg8000://USER@HOST/NAME (default: SQLite in FOLDER)
+        {DEVICE}
+        """,
+        folder=Path,
     )
-    add_address(parser)
-    parser.add_argument(
-        "--database", metavar="URL", help="for example postgresql+pg8000://USER@HOST/NAME (default: SQLite in FOLDER)"
-    )
-    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
-    return parser
+    return parser.options(ADDRESS, port=port)
 
 
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
-    try:
+    with extra("serve"):
         from tellapart import web
         from tellapart.desk.serve.api import app
         from tellapart.desk.serve.database import Photos
-    except ModuleNotFoundError as error:
-        if error.name in ("fastapi", "uvicorn", "sqlalchemy"):
-            raise UserError(f"this needs {error.name}; install it with: pip install 'tellapart[serve]'") from None
-        raise
 
     from capscore import files
     from tellapart.desk.serve.job import Captioning, Jobs
@@ -62,7 +58,7 @@ def main(arguments: list[str]) -> int:
     folder = files.real(request.folder) if request.folder else None
     token = os.environ.get(TOKEN, "").strip() or (None if web.is_loopback(request.host) else secrets.token_urlsafe(24))
     photos = Photos(folder, request.database) if folder else None
-    captioning = Captioning(folder, request.model or None, request.device)
+    captioning = Captioning(folder, request.model, request.device)
     jobs = Jobs()
     if photos is not None:
         jobs.start("caption", lambda job: captioning.caption_folder(job, photos))

@@ -4,55 +4,44 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 from capscore import files
 from capscore.errors import UserError
 from capscore.printable import print_message, print_problems, print_row, printable
-from tellapart.commands.arguments import Parser, add_address, number, positive
+from tellapart.commands.arguments import ADDRESS, DEVICE, Parser, between, extra, number, port
 
 _EXAMPLE = "tellapart study new choose plain.jsonl distinctive.jsonl human --data album.json --out study"
 
 
-def _between(least: float, most: float) -> Callable[[str], float]:
-    return partial(number, least=least, most=most)
+_STUDY = "STUDY  a study folder"
+_DATABASE = "--database URL  where answers are, such as postgresql+pg8000://... (default: STUDY/answers.db)"
+_share, _open_share = between(0, 1), between(1e-6, 1 - 1e-6)
 
 
 def _count(text: str) -> int:
     return int(number(text, 0, 2**32 - 1))
 
 
-_share, _open_share = _between(0, 1), _between(1e-6, 1 - 1e-6)
-
-
 def main(arguments: list[str]) -> int:
     action, rest = (arguments or ["--help"])[0], arguments[1:]
     if action in ("-h", "--help"):
-        _overview().parse_args(["--help"])
+        parser = Parser(
+            "study",
+            "Human studies of captions.  tellapart study ACTION --help shows the options of an action.\n"
+            "  new       make a study from caption files\n"
+            "  serve     show it to people on a web page\n"
+            "  results   tables, tests, and the answers as files\n"
+            "  simulate  what the study would find with people of known accuracy\n"
+            "  size      how many photos a difference needs",
+            _EXAMPLE,
+        )
+        parser.add_argument("action", metavar="ACTION", choices=list(_ACTIONS))
+        parser.parse_args(["--help"])
     if action not in _ACTIONS:
         raise UserError(f"there is no study {action}; use {', '.join(_ACTIONS)}.")
-    try:
+    with extra("study"):
         return _ACTIONS[action](rest)
-    except ModuleNotFoundError as error:
-        if error.name in ("fastapi", "uvicorn", "sqlalchemy", "scipy"):
-            raise UserError(f"this needs {error.name}; install it with: pip install 'tellapart[study]'") from None
-        raise
-
-
-def _overview() -> Parser:
-    parser = Parser(
-        "study",
-        "Human studies of captions.  tellapart study ACTION --help shows the options of an action.\n"
-        "  new       make a study from caption files\n"
-        "  serve     show it to people on a web page\n"
-        "  results   tables, tests, and the answers as files\n"
-        "  simulate  what the study would find with people of known accuracy\n"
-        "  size      how many photos a difference needs",
-        _EXAMPLE,
-    )
-    parser.add_argument("action", metavar="ACTION", choices=list(_ACTIONS))
-    return parser
 
 
 def _new(arguments: list[str]) -> int:
@@ -66,53 +55,37 @@ def _new(arguments: list[str]) -> int:
         "all is drawn by the seed.",
         _EXAMPLE,
     )
-    parser.add_argument(
-        "kind",
-        metavar="KIND",
-        choices=KINDS,
-        help="order: a caption, its photo and the 20 others that it fits best; people put the ten most fitting in "
-        "order (GEG's first study).  compare: two captions of a photo; which is more accurate, which is more "
-        "informative (GEG's second).  choose: a caption and ten photos that look alike; which one is meant "
-        "(DiscriTune)",
+    parser.options(
+        f"""
+        KIND             order: a caption, its photo and the 20 others that it fits best; people put the ten most
+                         fitting in order (GEG's first study).  compare: two captions of a photo; which is more
+                         accurate, which is more informative (GEG's second).  choose: a caption and ten photos that
+                         look alike; which one is meant (DiscriTune)
+        CAPTIONS...      caption files, or human: the captions of DATA; all are compared with the first
+        --data DATA!     the photos: a data file or a folder
+        --split NAME=test  split of a data file
+        --out DIR!       the study folder
+        --sets N         photos to ask about (default: all)
+        --distractors N  other photos of a question (default: order {DISTRACTORS["order"]}, choose
+                         {DISTRACTORS["choose"]})
+        --near-duplicates COSINE  other photos have at most this similarity to the photo by the retriever (DiscriTune:
+                         0.8 by CLIP; default: near-duplicates as `tellapart lookalikes` finds them are left out)
+        --per-person N={plan.per_person}  photos that a person sees
+        --answers N={plan.answers}  answers per caption
+        --catch N={plan.catch}  attention checks per person
+        --retriever R    chooses the other photos (default: the embedded retriever)
+        --seed N={plan.seed}  of all that is drawn
+        --title TITLE    of the page
+        --consent F      a text file with your consent text
+        --completion-code CODE  shown at the end, as Prolific asks for (default: random)
+        {DEVICE}
+        """,
+        kind={"choices": KINDS},
+        near_duplicates=between(-1, 1),
+        catch=_count,
+        seed=_count,
+        title={"default": plan.title},
     )
-    parser.add_argument(
-        "captions",
-        metavar="CAPTIONS",
-        nargs="+",
-        help="caption files, or human: the captions of DATA; all are compared with the first",
-    )
-    parser.add_argument("--data", metavar="DATA", required=True, help="the photos: a data file or a folder")
-    parser.add_argument("--split", metavar="NAME", default="test", help="split of a data file (default: test)")
-    parser.add_argument("--out", metavar="DIR", type=Path, required=True, help="the study folder")
-    parser.add_argument("--sets", metavar="N", type=positive, help="photos to ask about (default: all)")
-    parser.add_argument(
-        "--distractors",
-        metavar="N",
-        type=positive,
-        help=f"other photos of a question (default: order {DISTRACTORS['order']}, choose {DISTRACTORS['choose']})",
-    )
-    parser.add_argument(
-        "--near-duplicates",
-        metavar="COSINE",
-        type=_between(-1, 1),
-        help="other photos have at most this similarity to the photo by the retriever (DiscriTune: 0.8 by CLIP; "
-        "default: near-duplicates as `tellapart lookalikes` finds them are left out)",
-    )
-    for option, type, default, meaning in (
-        ("--per-person", positive, plan.per_person, "photos that a person sees"),
-        ("--answers", positive, plan.answers, "answers per caption"),
-        ("--catch", _count, plan.catch, "attention checks per person"),
-    ):
-        help = f"{meaning} (default: %(default)s)"
-        parser.add_argument(option, metavar="N", type=type, default=default, help=help)
-    parser.add_argument("--retriever", metavar="R", help="chooses the other photos (default: the embedded retriever)")
-    parser.add_argument("--seed", type=_count, default=plan.seed, help="default: %(default)s")
-    parser.add_argument("--title", default=plan.title, help="of the page")
-    parser.add_argument("--consent", metavar="F", type=Path, help="a text file with your consent text")
-    parser.add_argument(
-        "--completion-code", metavar="CODE", help="shown at the end, as Prolific asks for (default: random)"
-    )
-    _add_device(parser)
     request = parser.parse_args(arguments)
 
     from tellapart.neighbours.collection import source
@@ -141,9 +114,7 @@ def _serve(arguments: list[str]) -> int:
         "  http://HOST:PORT/?PROLIFIC_PID={{%PROLIFIC_PID%}}&STUDY_ID={{%STUDY_ID%}}&SESSION_ID={{%SESSION_ID%}}",
         "tellapart study serve study --port 8080",
     )
-    _add_study(parser)
-    add_address(parser)
-    _add_database(parser)
+    parser.options(_STUDY, study=Path).options(ADDRESS, port=port).options(_DATABASE)
     request = parser.parse_args(arguments)
 
     from tellapart.study.server import serve
@@ -163,31 +134,21 @@ def _results(arguments: list[str]) -> int:
         "TREC run and qrels files, and results.json.",
         "tellapart study results study --out results",
     )
-    _add_study(parser)
-    parser.add_argument("--out", metavar="DIR", type=Path, help="folder for the files")
-    parser.add_argument(
-        "--floor",
-        metavar="MS",
-        type=_between(0, 1e7),
-        default=results.FLOOR,
-        help="answers that came faster do not count (default: %(default)g)",
+    parser.options(
+        f"""
+        {_STUDY}
+        --out DIR         folder for the files
+        --floor MS={results.FLOOR:g}  answers that came faster do not count
+        --catch SHARE={results.CATCH:g}  people who pass fewer attention checks do not count
+        --retriever R...  retrievers of the automatic measures; none: no such measures (default: judge)
+        {DEVICE}
+        {_DATABASE}
+        """,
+        study=Path,
+        floor=between(0, 1e7),
+        catch=_share,
+        retriever={"default": ["judge"]},
     )
-    parser.add_argument(
-        "--catch",
-        metavar="SHARE",
-        type=_share,
-        default=results.CATCH,
-        help="people who pass fewer attention checks do not count (default: %(default)g)",
-    )
-    parser.add_argument(
-        "--retriever",
-        metavar="R",
-        nargs="+",
-        default=["judge"],
-        help="retrievers of the automatic measures; none: no such measures (default: judge)",
-    )
-    _add_device(parser)
-    _add_database(parser)
     request = parser.parse_args(arguments)
 
     study = load(request.study)
@@ -214,19 +175,19 @@ def _simulate(arguments: list[str]) -> int:
         "often the paired test finds a difference.  Nothing is stored.",
         "tellapart study simulate study --accuracy plain=0.43 --accuracy distinctive=0.48 --studies 100",
     )
-    _add_study(parser)
-    parser.add_argument(
-        "--accuracy", metavar="[MODEL=]A", action="append", required=True, help="true accuracy of all models, or of one"
+    parser.options(
+        f"""
+        {_STUDY}
+        --accuracy A  true accuracy of all models, or of one
+        --spread S=0     how much people and photos differ, in units of an answer's noise
+        --studies N=100  how often
+        --seed N=0       of all that is drawn
+        """,
+        study=Path,
+        accuracy={"metavar": "[MODEL=]A", "action": "append", "required": True},
+        spread=between(0, 10),
+        seed=_count,
     )
-    parser.add_argument(
-        "--spread",
-        metavar="S",
-        type=_between(0, 10),
-        default=0.0,
-        help="how much people and photos differ, in units of an answer's noise (default: 0)",
-    )
-    parser.add_argument("--studies", metavar="N", type=positive, default=100, help="default: %(default)s")
-    parser.add_argument("--seed", type=_count, default=0, help="default: %(default)s")
     request = parser.parse_args(arguments)
 
     from tellapart.study.folder import load
@@ -255,16 +216,18 @@ def _size(arguments: list[str]) -> int:
         "How many photos a study needs to find the difference of two accuracies.",
         "tellapart study size 0.476 0.428",
     )
-    parser.add_argument("accuracies", metavar="A", nargs=2, type=_open_share, help="the two accuracies, from 0 to 1")
-    parser.add_argument(
-        "--discordant",
-        metavar="SHARE",
-        type=_share,
-        default=1 / 3,
-        help="photos for which one model's answer is right and the other's is not (default: 1/3)",
+    parser.options(
+        """
+        A                   the two accuracies, from 0 to 1
+        --discordant SHARE  photos for which one model's answer is right and the other's is not (default: 1/3)
+        --level P=0.05      of the test
+        --power P=0.8       chance to find the difference
+        """,
+        a={"dest": "accuracies", "nargs": 2, "type": _open_share},
+        discordant={"type": _share, "default": 1 / 3},
+        level=_open_share,
+        power=_open_share,
     )
-    parser.add_argument("--level", type=_open_share, default=0.05, help="of the test (default: 0.05)")
-    parser.add_argument("--power", type=_open_share, default=0.8, help="chance to find the difference (default: 0.8)")
     request = parser.parse_args(arguments)
 
     from tellapart.study.statistics import size
@@ -274,22 +237,6 @@ def _size(arguments: list[str]) -> int:
     print_row("paired", str(needed.paired), "photos, each with an answer for both models")
     print_row("unpaired", str(needed.unpaired), "photos for each model")
     return 0
-
-
-def _add_study(parser: Parser) -> None:
-    parser.add_argument("study", metavar="STUDY", type=Path, help="a study folder")
-
-
-def _add_device(parser: Parser) -> None:
-    parser.add_argument("--device", default="auto", help="cpu, cuda ... (default: a GPU if there is one)")
-
-
-def _add_database(parser: Parser) -> None:
-    parser.add_argument(
-        "--database",
-        metavar="URL",
-        help="where answers are, such as postgresql+pg8000://... (default: STUDY/answers.db)",
-    )
 
 
 _ACTIONS: dict[str, Callable[[list[str]], int]] = {

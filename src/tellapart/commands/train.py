@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from capscore.errors import UserError
-from capscore.printable import print_message, print_row
+from capscore.printable import print_message, print_problems, print_row
 from tellapart import recipe_files
-from tellapart.commands.arguments import Parser, positive
+from tellapart.commands.arguments import Parser
 from tellapart.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -48,23 +48,15 @@ def parser() -> Parser:
         EXAMPLE,
     )
     parser.usage = "tellapart train RECIPE [--out DIR] [--resume] [--jobs N] [--data DATA.json ...] [--KEY VALUE ...]"
-    parser.add_argument("--recipe", help="the recipe; same as RECIPE alone")
-    parser.add_argument("--print_config", action="store_true", help="print the whole recipe and exit")
-    parser.add_argument("--out", default="runs/latest", metavar="DIR", help="run folder (default: runs/latest)")
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue the run in that folder; a larger epochs or max_steps extends it",
-    )
-    parser.add_argument(
-        "--jobs",
-        type=positive,
-        default=1,
-        metavar="N",
-        help="parallel runs of a recipe with stages (default: 1)",
-    )
-    parser.add_argument(
-        "--tiny", action="store_true", help="a quick test run: small network, few steps; other options still count"
+    parser.options(
+        """
+        --recipe RECIPE     the recipe; same as RECIPE alone
+        --print_config      print the whole recipe and exit
+        --out DIR=runs/latest  run folder
+        --resume            continue the run in that folder; a larger epochs or max_steps extends it
+        --jobs N=1          parallel runs of a recipe with stages
+        --tiny              a quick test run: small network, few steps; other options still count
+        """
     )
     parser.epilog = f"fields of a recipe:\n{_fields()}\n\n{parser.epilog}"
     return parser
@@ -117,7 +109,7 @@ def asked(arguments: list[str]) -> Request:
         recipe = small(recipe) if isinstance(recipe, Recipe) else chain.smaller(recipe, small)
     if request.jobs > 1 and isinstance(recipe, Recipe):
         raise UserError("--jobs is for recipes with stages; this one is a single run.")
-    return Request(recipe, Path(request.out), request.resume, request.jobs)
+    return Request(recipe, request.out, request.resume, request.jobs)
 
 
 def _fields_of(changes: list[tuple[str, str]]) -> list[str]:
@@ -180,44 +172,29 @@ def main(arguments: list[str]) -> int:
             with world.together():
                 recipe, out, resume = parse(arguments)
             return train(recipe, out, resume, world)
-    except SharedError:
+    except (SharedError, KeyboardInterrupt) as end:
         if os.environ["RANK"] == "0":
             raise
-        return 2
+        return 2 if isinstance(end, SharedError) else 130
 
 
 def train(recipe: Recipe, out: Path, resume: bool, world: ProcessGroup | None = None) -> int:
     from tellapart.distributed import SINGLE
     from tellapart.training.build import run
 
-    try:
-        trained = run(recipe, out, resume=resume, world=world or SINGLE)
-    except KeyboardInterrupt:
-        return _stopped()
-    for problem in trained.problems:
-        print_message(problem)
+    trained = run(recipe, out, resume=resume, world=world or SINGLE)
+    code = print_problems(trained.problems)
     print_row(trained.summary)
     if trained.fault:
         print_message(f"{out}: {trained.fault}")
-    return 1 if trained.problems or trained.fault else 0
+    return 1 if trained.fault else code
 
 
 def train_chain(stages: Chain, request: Request) -> int:
     from tellapart.training import chain
 
-    try:
-        outcome = chain.run(stages, request.out, resume=request.resume, at_once=request.jobs)
-    except KeyboardInterrupt:
-        return _stopped()
-    for problem in outcome.problems:
-        print_message(problem)
-    for fault in outcome.faults:
-        print_message(fault)
+    outcome = chain.run(stages, request.out, resume=request.resume, at_once=request.jobs)
+    code = print_problems([*outcome.problems, *outcome.faults])
     done = "the rest is done" if outcome.faults else f"all {len(stages)} stages are done"
     print_row(f"{request.out}: {done}; {len(outcome.done)} runs and means were made now")
-    return 1 if outcome.problems or outcome.faults else 0
-
-
-def _stopped() -> int:
-    print("\ntellapart train: stopped; the same command with --resume continues from here", file=sys.stderr)
-    return 130
+    return code

@@ -28,33 +28,26 @@ def parser() -> Parser:
         "Exit 1: some photos could not be written for; each is named with its reason.",
         "tellapart write captions.jsonl --dry-run",
     )
-    parser.add_argument(
-        "captions", metavar="CAPTIONS", type=Path, help="rows of `tellapart caption --out`: .jsonl or .csv"
+    parser.options("CAPTIONS   rows of `tellapart caption --out`: .jsonl or .csv", captions=Path)
+    parser.options(
+        """
+        --xmp      XMP sidecars (default)
+        --txt      a text file beside each photo
+        --in-file  into JPEG, PNG and WebP files; RAW photos and files signed by C2PA are refused
+        """,
+        exclusive=True,
+        **{name: {"dest": "kind", "action": "store_const", "const": name} for name in ("xmp", "txt")},
+        in_file={"dest": "kind", "action": "store_const", "const": "in-file"},
     )
-    kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--xmp", dest="kind", action="store_const", const="xmp", help="XMP sidecars (default)")
-    kind.add_argument("--txt", dest="kind", action="store_const", const="txt", help="a text file beside each photo")
-    kind.add_argument(
-        "--in-file",
-        dest="kind",
-        action="store_const",
-        const="in-file",
-        help="into JPEG, PNG and WebP files; RAW photos and files signed by C2PA are refused",
+    return parser.options(
+        """
+        --name auto|file|stem=auto  file: photo.jpg.xmp; stem: photo.xmp; auto: what there is already, else
+                   photo.jpg.xmp and photo.txt
+        --replace  replace texts that people wrote, too
+        --dry-run  print FILE<TAB>ACTION<TAB>CAPTION and write nothing
+        --undo     restore the files as they were; of files that changed since, only our texts are taken out
+        """
     )
-    parser.add_argument(
-        "--name",
-        choices=("auto", "file", "stem"),
-        default="auto",
-        help="file: photo.jpg.xmp; stem: photo.xmp; auto: what there is already, else photo.jpg.xmp and photo.txt",
-    )
-    parser.add_argument("--replace", action="store_true", help="replace texts that people wrote, too")
-    parser.add_argument("--dry-run", action="store_true", help="print FILE<TAB>ACTION<TAB>CAPTION and write nothing")
-    parser.add_argument(
-        "--undo",
-        action="store_true",
-        help="restore the files as they were; of files that changed since, only our texts are taken out",
-    )
-    return parser
 
 
 def main(arguments: list[str]) -> int:

@@ -10,6 +10,7 @@ used w alike.  So a word must be frequent, not just peculiar.
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -109,6 +110,16 @@ def table(grid: Grid, differences: Differences, *, columns: Sequence[str], width
 
     texts = [[*(f"{line} " for line in heading(column)), *cells(column)] for column in columns]
     return in_parts(["", "", *map(printable, grid.lines)], texts, width)
+
+
+def for_terminal(
+    grid: Grid, differences: Differences, columns: Sequence[str], *, above: Sequence[str] = (), meanings: bool = True
+) -> str:
+    """The table with the sentences that one needs to read it, as wide as the terminal; `above` stand over these."""
+    width = shutil.get_terminal_size((100, 24)).columns
+    sentences = [*above, *which_to_believe(grid, columns), *([""] if above else []), *notes(grid, columns)]
+    below = in_lines(sentences, columns if meanings else [], width=width)
+    return f"{table(grid, differences, columns=columns, width=width)}\n\n{below}"
 
 
 def in_parts(first: Sequence[str], columns: Sequence[Sequence[str]], width: int) -> str:
