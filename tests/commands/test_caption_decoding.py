@@ -39,29 +39,41 @@ def rows_of(file):
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
+@pytest.mark.parametrize(
+    ("options", "search"),
+    [
+        ("--n-best 4", Search(n_best=4)),
+        ("--beam 1 --length-penalty 1", Search(beam=1, length_penalty=1.0)),
+        ("--min-words 7 --no-repeat 1 --n-best 3", Search(min_words=7, no_repeat=1, n_best=3)),
+        ("--n-best 4 --diverse 4 --diversity 100", Search(n_best=4, groups=4, diversity=100.0)),
+    ],
+)
+def test_options_are_the_fields_of_a_search_and_captions_are_listed_best_first(
+    caption, photo_folder, tmp_path, small_model, options, search
+):
+    photo = photo_folder / "0.png"
+    _, out, _ = caption(photo, *options.split())
+    assert caption(photo, *options.split(), "--out", tmp_path / "o.jsonl")[0] == 0
+    (row,) = rows_of(tmp_path / "o.jsonl")
+    listed = row.get("captions", [row])
+    assert len({one["caption"] for one in listed}) == len(listed) == search.n_best
+    assert [line.split("\t") for line in out.splitlines()] == [[str(photo), one["caption"]] for one in listed]
+    assert (row["caption"], row["logprob"]) == (listed[0]["caption"], listed[0]["logprob"])
+    expected = load(small_model).caption(photo, search=search)
+    assert [one.text for one in expected.candidates or [expected]] == [one["caption"] for one in listed]
+    logprobs = [one.logp for one in expected.candidates] or [expected.logprob]
+    assert logprobs == pytest.approx([one["logprob"] for one in listed], abs=1e-4)
+    words = [split_words(one["caption"]) for one in listed]
+    assert all(len(text) >= (search.min_words or 0) for text in words)
+    assert search.groups < 2 or len({text[0] for text in words}) == 4
+
+
+def test_a_beam_is_made_wide_enough_for_lists_and_groups():
+    wide = [Search(), Search(beam=2, n_best=5), Search(beam=3, groups=2), Search(beam=6, n_best=4, groups=3)]
+    assert [search.width for search in wide] == [3, 5, 4, 6]
+
+
 # --- n-best lists ---
-
-
-def test_a_row_lists_the_captions_best_first(caption, photo_folder, tmp_path, small_model):
-    code, _, _ = caption(photo_folder, "--n-best", 4, "--out", tmp_path / "o.jsonl")
-    assert code == 0
-    for row in rows_of(tmp_path / "o.jsonl"):
-        listed = row["captions"]
-        assert len(listed) == len({one["caption"] for one in listed}) == 4
-        assert (row["caption"], row["logprob"]) == (listed[0]["caption"], listed[0]["logprob"])
-        assert [one["logprob"] for one in listed] == sorted((one["logprob"] for one in listed), reverse=True)
-    found = load(small_model).caption(photo_folder / "0.png", search=Search(n_best=4))
-    listed = rows_of(tmp_path / "o.jsonl")[0]["captions"]
-    assert [one.text for one in found.candidates] == [one["caption"] for one in listed]
-    assert [one.logp for one in found.candidates] == pytest.approx([one["logprob"] for one in listed], abs=1e-4)
-
-
-def test_as_many_lines_are_printed(caption, photo_folder, tmp_path):
-    _, out, _ = caption(photo_folder / "0.png", photo_folder / "1.png", "--n-best", 3)
-    files, texts = zip(*(line.split("\t") for line in out.splitlines()), strict=True)
-    assert files == (str(photo_folder / "0.png"),) * 3 + (str(photo_folder / "1.png"),) * 3
-    caption(photo_folder / "0.png", "--n-best", 3, "--out", tmp_path / "o.jsonl")
-    assert list(texts[:3]) == [one["caption"] for one in rows_of(tmp_path / "o.jsonl")[0]["captions"]]
 
 
 def test_a_list_made_once_can_be_chosen_from_later(tellapart, caption, photo_folder, tmp_path, small_retriever):
@@ -86,37 +98,12 @@ def test_a_list_made_once_can_be_chosen_from_later(tellapart, caption, photo_fol
 # --- constraints and groups ---
 
 
-def test_captions_keep_to_the_constraints(caption, photo_folder):
-    _, out, _ = caption(photo_folder, "--min-words", 7, "--no-repeat", 1, "--n-best", 3)
-    said = [split_words(line.split("\t")[1]) for line in out.splitlines()]
-    assert len(said) == 18
-    assert all(len(words) >= 7 for words in said)
-    assert all(len(set(words)) == len(words) for words in said)
-
-
 def test_constraints_hold_for_what_is_chosen_among(caption, photo_folder, small_retriever):
     request = (photo_folder, "--among", photo_folder, "--retriever", small_retriever, "--min-words", 8)
     for more in ((), ("--contrast", "words"), ("--diverse", 2)):
         code, out, _ = caption(*request, *more)
         assert code == 0
         assert all(len(split_words(line.split("\t")[1])) >= 8 for line in out.splitlines())
-
-
-def test_strict_groups_begin_differently(caption, photo_folder, small_model):
-    code, out, _ = caption(photo_folder / "0.png", "--n-best", 4, "--diverse", 4, "--diversity", 100)
-    assert code == 0
-    first = [line.split("\t")[1].split()[0] for line in out.splitlines()]
-    assert len(first) == len(set(first)) == 4
-    search = Search(n_best=4, groups=4, diversity=100.0)
-    found = load(small_model).caption(photo_folder / "0.png", search=search)
-    assert [one.text for one in found.candidates] == [line.split("\t")[1] for line in out.splitlines()]
-
-
-def test_a_beam_is_made_wide_enough_for_lists_and_groups():
-    assert Search().width == 3
-    assert Search(beam=2, n_best=5).width == 5
-    assert Search(beam=3, groups=2).width == 4
-    assert Search(beam=6, n_best=4, groups=3).width == 6
 
 
 def test_other_settings_make_rows_anew_and_the_same_ones_do_not(caption, photo_folder, tmp_path):

@@ -80,13 +80,6 @@ def test_a_photo_whose_second_question_went_wrong_is_told_apart_by_the_next_run(
     assert len(server.requests) == 2  # its first caption was kept
 
 
-def test_a_server_that_is_not_there_is_one_sentence(ask, monkeypatch):
-    monkeypatch.setattr("tellapart.desk.endpoint.Run._pause", lambda *_: None)
-    code, out, err = ask("http://127.0.0.1:9")
-    assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert "127.0.0.1:9" in err
-
-
 # Keys
 
 
@@ -139,24 +132,6 @@ def test_a_run_that_ended_at_its_limit_goes_on_later(ask, serve, coloured_photos
     assert len(server.requests) == 6
 
 
-def test_a_refusal_is_an_error_of_its_photo_and_chatter_is_taken_off(ask, serve, tmp_path):
-    """The one is written as an error, and made again by the next run; the other is a caption without its wrapping."""
-
-    def behave(request, colour):
-        if colour == "red":
-            return ["I'm sorry, but I can't help with identifying people in images."]
-        return [f"Sure! Here is a caption:\n\n**The image shows a {colour}\x1b[2J\u202e wall.** #wall #{colour}"]
-
-    out = tmp_path / "out.jsonl"
-    code, _, err = ask(serve(behave), "--out", out)
-    assert code == 1
-    red, *others = rows_of(out)
-    refusal = "the model refused to caption it (\"I'm sorry, but I can't help with identifying people in images.\")"
-    assert ("caption" in red, red["error"]) == (False, refusal)
-    assert f"red.png: {refusal}" in err
-    assert [row["caption"] for row in others] == [f"A {colour} wall." for colour in list(COLOURS)[1:]]
-
-
 # Context, style and language
 
 
@@ -187,9 +162,12 @@ def captioned(ask, serve, album, tmp_path):
     return run
 
 
-def test_the_server_is_told_what_is_known_of_a_photo_if_the_user_says_so(captioned):
+def test_the_server_is_told_what_is_known_of_a_photo_if_the_user_says_so(captioned, small_retriever):
     _, prompts = captioned(lambda _, colour: [f"a {colour} tram"])
     assert set(prompts) == {PROMPTS["caption"]}
+    _, prompts = captioned(lambda *_: ["a man"], "--context", "--strength", "0", among=small_retriever)
+    assert any("easily taken for" in prompt for prompt in prompts)  # the second question
+    assert all('album "Lisbon trams"' in prompt for prompt in prompts)
     _, prompts = captioned(lambda _, colour: [f"a {colour} tram"], "--context")
     assert len(set(prompts)) == len(prompts) == 6
     for prompt in prompts:
@@ -198,25 +176,14 @@ def test_the_server_is_told_what_is_known_of_a_photo_if_the_user_says_so(caption
             assert part in prompt
 
 
-def test_context_goes_into_both_questions_and_into_the_choice(captioned, small_retriever):
-    def behave(request, colour):
-        return ["a man on the street", f"{colour} tram on the street"][: request.get("n", 1)] if "n" in request else [
-            "a man on the street"
-        ]  # fmt: skip
-
-    _, prompts = captioned(behave, "--context", "--strength", "0", among=small_retriever)
-    second = [prompt for prompt in prompts if "easily taken for" in prompt]
-    assert second
-    assert all('album "Lisbon trams"' in prompt for prompt in prompts)
-
-
 def test_tags_and_alternative_text_are_asked_for_and_made(captioned):
-    rows, prompts = captioned(lambda _, colour: [f"{colour}, Tram, #street, tram"], "--style", "tags")
-    assert set(prompts) == {PROMPTS["tags"]}
-    assert rows["red.jpg"]["caption"] == "red, tram, street"
-    rows, prompts = captioned(lambda _, colour: [f"The image shows a {colour} tram."], "--style", "alt")
-    assert set(prompts) == {PROMPTS["alt"]}
-    assert rows["blue.jpg"]["caption"] == "A blue tram."
+    for style, answer, caption in (
+        ("tags", "{}, Tram, #street, tram", "red, tram, street"),
+        ("alt", "The image shows a {} tram.", "A red tram."),
+    ):
+        rows, prompts = captioned(lambda _, colour, answer=answer: [answer.format(colour)], "--style", style)
+        assert set(prompts) == {PROMPTS[style]}
+        assert rows["red.jpg"]["caption"] == caption
 
 
 def test_another_language_is_asked_for_or_translated_to_after_the_choice(captioned, small_retriever):

@@ -150,9 +150,3 @@ def test_a_reward_that_depends_on_its_batch_is_told_so(load, tellapart):  # noqa
     code, out, _ = tellapart("check")
     assert code == 0
     assert "depends on the captions of its own photo alone" in out
-
-
-def test_without_a_plugin_there_is_nothing_to_check(tellapart):
-    code, _, err = tellapart("check")
-    assert code == 2
-    assert "--plugin" in err

@@ -203,21 +203,6 @@ def test_captions_of_an_evaluation_are_shown_with_what_changed(compare, world, t
     assert "are those of its reward" in " ".join(page.sections["What words earn"])
 
 
-def test_recall_against_batch_size(compare, world, tmp_path):
-    data, larger = world / "toy" / "captions.json", shutil.copytree(world / "gld", tmp_path / "larger")
-    recipe = yaml.safe_load((larger / "recipe.yaml").read_text()) | {"batch_size": 6}
-    (larger / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    first = evaluation(tmp_path / "first", data, {world / "gld": 0.25}, "{0} {1}".format)
-    second = evaluation(tmp_path / "second", data, {larger: 0.375}, "{0} {1}".format)
-    code, _, err = compare(world / "gld", larger, "--evaluation", first, second, "--out", tmp_path / "out")
-    assert code == 0
-    assert "left out" not in err
-    assert titles(tmp_path / "out" / "figures" / "batch_size.toy_world.self R@1.svg") == [
-        "ld + 0.5 repetition, batch size 3: 25",
-        "ld + 0.5 repetition, batch size 6: 37.5",
-    ]
-
-
 def test_a_run_can_be_looked_at_alone(compare, world, tmp_path):
     out = tmp_path / "out"
     given = ("--data", world / "toy" / "captions.json", "--photos", "3", "--attention", "2", "--out", out)
@@ -278,25 +263,3 @@ def test_a_photo_that_cannot_be_read_is_named_and_the_rest_goes_on(compare, worl
     assert code == 1
     assert f"{broken}: xe has no caption of it." in err
     assert (tmp_path / "out" / "report.html").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["{world}/toy"], "is not a run folder"),
-        (["{world}/nothere"], "is not a run folder"),
-        (["{world}/xe", "{world}/xe"], "is named twice"),
-        (["{world}/xe", "--data", "x.json"], "--data needs --out"),
-        (["{world}/xe", "--photos", "3", "--out", "{out}"], "--photos needs --data"),
-        (["{world}/xe", "--attention", "3", "--out", "{out}"], "--attention needs --data"),
-        (["{world}/xe", "--photos", "0"], "above 0"),
-        (["{world}/xe", "--evaluation", "{world}", "--out", "{out}"], "results.json: there is no such file"),
-        (["{world}/xe", "--data", "{world}/toy/captions.json", "--split", "no", "--out", "{out}"], "has no split 'no'"),
-        ([], "required: RUN"),
-    ],
-)
-def test_a_wrong_request_is_answered_in_a_sentence(compare, world, tmp_path, arguments, message):
-    code, _, err = compare(*(argument.format(world=world, out=tmp_path / "out") for argument in arguments))
-    assert code == 2
-    assert message in err.splitlines()[-1]
-    assert err.splitlines()[-1].startswith("tellapart compare: ")

@@ -12,7 +12,6 @@ from tellapart import album, retrievers
 from tellapart.captioning import captioner
 from tellapart.data import examples
 from tellapart.data.examples import DataSet
-from tellapart.evaluation import models
 
 WHOLE = examples.read(album.HERE / "album.json").examples
 PHOTOS = [photo for photo in WHOLE if photo.extra["group"] in ("trains", "cats")] + [
@@ -128,14 +127,3 @@ def test_a_photo_that_cannot_be_read_is_named_and_the_others_are_shown(demo, sma
     assert f"{broken}: is not a photo" in err
     assert printed.splitlines()[-1] == str(tmp_path / "out" / "report.html")
     assert (tmp_path / "out" / "report.html").read_text().count("<article data-kinds") == len(PHOTOS) - 1
-
-
-@pytest.mark.parametrize("out", ["file", "file/below"])
-def test_an_out_that_is_a_file_is_refused_before_the_work(out, tellapart, tmp_path, monkeypatch):
-    monkeypatch.setattr(models, "splits", lambda *_: pytest.fail("worked"))
-    (tmp_path / "file").write_text("mine")
-    code, printed, err = tellapart("demo", "--out", tmp_path / out)
-    assert (code, printed) == (2, "")
-    assert err.count("\n") == 1
-    assert str(tmp_path / out) in err
-    assert (tmp_path / "file").read_text() == "mine"

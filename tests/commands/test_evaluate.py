@@ -115,14 +115,6 @@ def test_without_a_folder_the_table_is_all_there_is(evaluate, files, tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_run_of_a_recipe_can_be_what_others_are_compared_with(evaluate, files, tmp_path):
-    data, exact, vague = files
-    code, text, _ = evaluate(f"{exact},{vague}", "--data", data, *QUICK, "--against", vague, "--out", tmp_path / "out")
-    assert code == 0
-    assert "other than vague" in text
-    assert "exact: the largest changes of rank against vague" in (tmp_path / "out" / "report.html").read_text()
-
-
 def test_captions_are_made_once_of_some_photos_that_are_drawn_alike_every_time(evaluate, files, small_model, tmp_path):
     data, exact, _ = files
     ids = []
@@ -221,38 +213,3 @@ def test_ids_of_any_kind_make_files_that_others_can_read(evaluate, files, tmp_pa
     lines = (out / "my data%2Fset.human.qrels").read_text().splitlines()
     assert all(len(line.split(" ")) == 4 for line in lines)
     assert lines[0] == "a%20photo%20/%20with%09blanks 0 a%20photo%20/%20with%09blanks 1"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["{exact}"], "--data"),
-        (["{exact}", "--data", "nothere.json"], "nothere.json: there is no such file"),
-        (["{exact}", "--data", "{data}", "--split", "val"], "has no split 'val'"),
-        (["nothere", "--data", "{data}"], "there is no model 'nothere'"),
-        (["nothere.json", "--data", "{data}"], "nothere.json: there is no such file"),
-        (["{exact}", "{exact}", "--data", "{data}"], "exact.json is named twice"),
-        (["{exact}", "--data", "{data}", "{data}"], "both called 'world'"),
-        (["{exact}", "--data", "{data}", "--retriever", "nothere"], "there is no retriever 'nothere'"),
-        (["{exact}", "--data", "{data}", "--retriever", "word", "word"], "two that are called 'word'"),
-        (["{exact}", "--data", "{data}", "--retriever", "text", "minilm"], "both go by references"),
-        (["{exact}", "--data", "{data}", "--against", "plain"], "--against plain: this is none of the models"),
-        (["{exact}", "--data", "{data}", "--metrics", "CIDRE"], "there is no metric 'CIDRE'"),
-        (["{exact}", "--data", "{data}", "--near-duplicates", "7"], "--near-duplicates"),
-        (["{exact}", "--data", "{data}", "--self-retrieval"], "none of the models is a captioner"),
-        (["{empty}", "--data", "{data}"], "empty.json: has no caption for the photos of world"),
-        (["{data}", "--data", "{data}"], "holds references"),
-        (["human", "--data", "{folder}"], "human: has no reference for the photos of w"),
-        (["{exact}", "--data", "{data}", "--out", "{exact}"], "exact.json is not a folder"),
-        (["{exact}", "--data", "{data}", "--out", "{exact}/out"], "exact.json"),
-        (["{exact}", "--data", "{data}", "--photos", "0"], "above 0"),
-    ],
-)
-def test_a_wrong_request_is_one_sentence_and_exit_2(evaluate, files, tmp_path, arguments, sentence):
-    data, exact, _ = files
-    (tmp_path / "empty.json").write_text("{}")
-    paths = {"data": data, "exact": exact, "empty": tmp_path / "empty.json", "folder": data.parent}
-    code, out, err = evaluate(*(argument.format(**paths) for argument in arguments))
-    assert (code, out) == (2, "")
-    assert len(err.splitlines()) == 1
-    assert sentence in err

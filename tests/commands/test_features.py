@@ -69,47 +69,6 @@ def test_what_an_archive_lacks_is_counted_and_some_of_it_named(tellapart, world,
     assert "7 of 12 photos have no features there: 5, 6, 7 ...\n" in err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["--from", "regions.tsv"], "--from needs --name"),
-        (["--name", "bottom_up"], "--name needs --from."),
-        (["--cap", "3"], "--cap needs --from."),
-        (["--from", "regions.tsv", "--name", "bu", "--grid", "3"], "--grid is for an encoder"),
-        (["--from", "regions.tsv", "--name", "../away"], "--name '../away': letters, digits"),
-        (["--from", "regions.tsv", "--name", "resnet50"], "--name resnet50: this is the name of an encoder."),
-        (["--from", "nowhere.tsv", "--name", "bu"], "nowhere.tsv: there is no such file or folder."),
-        (["--from", "data.json", "--name", "bu"], "data.json: features are read from .npz"),
-        (["--from", "empty", "--name", "bu"], "empty: there are no features in this folder"),
-        (["--from", "other.tsv", "--name", "bu"], "'flickr-1' there and '0' here"),
-        (["--encoder", "eye"], "there is no encoder 'eye'"),
-        (["--pooling", "median"], "median"),
-        (["--image-size", "31"], "image_size must be from 32"),
-        (["--image-size", "big"], "'big'"),
-        (["--grid", "0"], "'0'"),
-        (["--device", "toaster"], "device 'toaster' cannot be used here"),
-        (["--threshold", "0.5"], "--threshold needs --attributes"),
-        (["--attributes", "3"], "--attributes needs --encoder"),
-        (
-            ["--attributes", "3", "--encoder", "word", "--grid", "2"],
-            "--grid is for features; --attributes are computed",
-        ),
-        (["--detected", "4"], "--detected needs --detector, which finds the boxes."),
-        (["--detector", "d.onnx", "--ray"], "--detector and --ray cannot be combined"),
-        (["--detector", "d.onnx", "--from", "a.tsv", "--name", "n"], "--detector is for an encoder"),
-    ],
-    ids=lambda value: None if isinstance(value, str) else " ".join(value),
-)
-def test_a_wrong_request_is_answered_with_one_sentence(arguments, sentence, tellapart, world, monkeypatch, tmp_path):
-    monkeypatch.chdir(world)
-    (world / "empty").mkdir(exist_ok=True)
-    archives.as_tsv(world / "other", {"flickr-1": archives.photo(0, 2)})
-    code, out, err = tellapart("features", "data.json", *arguments, "--out", tmp_path / "out")
-    assert (code, out) == (2, "")
-    assert sentence in err
-    assert err.count("\n") == 1
-
-
 @pytest.fixture(scope="module")
 def trained(world):
     """The run folder of a captioner that learned from the imported regions."""

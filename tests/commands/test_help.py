@@ -22,6 +22,7 @@ def test_score_explains_every_measure_and_says_which_runs_java():
     for measure in MEASURES.values():
         for name in measure.names:
             assert f" {name} " in listed
+    assert "lower is better" in listed.partition(" Rep ")[2].partition(" BadEnd ")[0]
     assert [name for name, measure in MEASURES.items() if "Java" in measure.needs] == re.findall(
         r"(SPICE) [^(]*\(runs Java\)", listed
     )

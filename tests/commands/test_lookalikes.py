@@ -3,7 +3,6 @@ import json
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import unquote_to_bytes, urljoin, urlparse
 
 import numpy as np
@@ -102,15 +101,6 @@ def test_a_line_for_each_look_alike_and_what_is_the_same_is_told_apart(lookalike
     assert "`pip install 'tellapart[index]'` is quicker" in lookalikes(folder, "--k", 1)[2]
 
 
-def test_similarities_are_cosines_or_distances(lookalikes, folder):
-    red, orange = (np.array(COLOURS[name], float) for name in ("red", "orange"))
-    cosine = red @ orange / np.linalg.norm(red) / np.linalg.norm(orange)
-    for metric, expected in (("cosine", cosine), ("euclidean", 100.0)):
-        _, out, _ = lookalikes(folder, "--k", 1, "--metric", metric)
-        (line,) = [line for line in out.splitlines() if line.startswith(f"{folder}/orange.png")]
-        assert float(line.split("\t")[3]) == pytest.approx(expected, abs=1e-4)
-
-
 def test_thresholds_can_be_moved(lookalikes, folder):
     _, out, _ = lookalikes(folder, "--k", 1, "--duplicates-above", 1)
     assert ("red-copy", "exact copy", "red") in lines_of(out, folder)
@@ -186,45 +176,6 @@ def test_by_caption_the_best_fitting_words_decide(lookalikes, folder, monkeypatc
     code, out, _ = lookalikes(file, "--by", "caption", "--k", 1)
     assert code == 0
     assert ("red", "blue") in alike(out, folder)
-
-
-def test_one_photo_and_only_copies_have_none(lookalikes, folder):
-    code, out, err = lookalikes(folder / "red.png")
-    assert (code, out) == (0, "")
-    assert "1 (100.0%) have none: beside duplicates their split has no other photos" in err
-    code, out, err = lookalikes(folder / "red.png", folder / "red-copy.png")
-    assert (code, len(out.splitlines())) == (0, 1)
-    assert "2 (100.0%) have none" in err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["--out", "groups.txt"], "must end in .json, .json.gz or .html"),
-        (["--k", "0"], "whole number above 0"),
-        (["--duplicates-above", "2"], "a number from -1 to 1"),
-        (["--duplicates-above", "nan"], "a number from -1 to 1"),
-        (["--by", "smell"], "invalid choice"),
-        (["--by", "caption"], "no photo has a caption"),
-        (["--by", "caption", "--metric", "euclidean"], "needs --by image"),
-        (["--most", "-1"], "whole number above 0"),
-        (["--alike-above", "2"], "a cosine is a number from -1 to 1"),
-        (["--alike-above", "nan"], "a number from -1"),
-        (["--captions", "captions.jsonl"], "--captions is for the contact sheet"),
-        (["--captions", "none.jsonl", "--out", "sheet.html"], "no such file"),
-        (["--captions", "other.json", "--out", "sheet.html"], "none of the captions is of these photos"),
-        (["--out", "data.json"], "choose another name"),
-    ],
-)
-def test_wrong_requests_are_one_sentence_and_write_nothing(lookalikes, folder, arguments, word, monkeypatch):
-    monkeypatch.chdir(folder.parent)
-    Path("other.json").write_text(json.dumps({"elsewhere.png": "a dog"}))
-    Path("data.json").write_text(json.dumps({"dataset": "d", "images": [{"id": 1, "file": "photos/red.png"}]}))
-    before = {file: file.read_bytes() for file in folder.parent.rglob("*") if file.is_file()}
-    code, out, err = lookalikes("data.json", *arguments)
-    assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert word in err
-    assert {file: file.read_bytes() for file in folder.parent.rglob("*") if file.is_file()} == before
 
 
 def test_an_encoder_mines_by_its_features_and_reads_no_captions(tellapart, folder, own_cache):
@@ -304,15 +255,6 @@ def test_a_burst_is_one_row(lookalikes, folder, tmp_path):
     assert "2 sets of near-duplicates, such as bursts" in err
     lookalikes(folder, *cosines, "--out", tmp_path / "sheet.html")
     assert (tmp_path / "sheet.html").read_text().count("<section>") == 4  # blue, red, orange, green
-
-
-def test_copies_that_are_nothing_else_are_a_set_of_exact_copies(lookalikes, folder, tmp_path):
-    (folder / "red-again.png").unlink()
-    _, out, err = lookalikes(folder)
-    assert "1 set of exact copies" in err
-    assert ("red-copy", "exact copy", "red") in lines_of(out, folder)
-    lookalikes(folder, "--out", tmp_path / "sheet.html")
-    assert "1 set of exact copies" in (tmp_path / "sheet.html").read_text()
 
 
 # The contact sheet

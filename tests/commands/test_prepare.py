@@ -10,7 +10,6 @@ import pytest
 
 from support.written import put, touch
 from tellapart.data import examples
-from tellapart.data.readers import READERS
 
 
 def annotations(*names):
@@ -79,49 +78,6 @@ def test_a_folder_of_photos(prepare, tmp_path):
     code, out, _, images = prepare(format="folder", source=tmp_path)
     assert (code, "2 photos, 0 captions (2 test)" in out) == (0, True)
     assert [image["file"] for image in images] == ["cat.jpg", "dog.jpg"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        ([], "FORMAT"),
-        (["coco"], "SOURCE"),
-        (["coco", "x.json"], "--out"),
-        (["coco", "x.json", "--out"], "--out"),
-        (["vizwiz", "x.json", "--out", "y.json"], "vizwiz"),
-        (["coco", "x.json", "--out", "y.json", "--colour", "red"], "--colour"),
-        (["coco", "x.json", "--out", "y.json", "--split", "a", "--split-file", "b"], "--split-file"),
-        (["folder", ".", "--out", "y.json", "--photos", "."], "--photos"),
-        (["coco", "x" * 5000, "--out", "y.json"], "x"),
-        (["coco", "captions_val2014.json", "--out", "captions_val2014.json"], "overwrite"),  # never the source
-        (["coco", "broken.json", "--out", "old.json"], "broken.json: "),
-        (["coco", "captions_val2014.json", "--out", "y.json", "--split-file", "interval.txt"], "must say which split"),
-    ],
-    ids=str,
-)
-def test_a_wrong_request_is_answered_in_one_line_and_leaves_everything(
-    tellapart, coco, tmp_path, monkeypatch, arguments, word
-):
-    monkeypatch.chdir(tmp_path)
-    for name, text in (("broken.json", "{"), ("old.json", "yesterday's"), ("interval.txt", "cat.jpg\n")):
-        put(tmp_path / name, text)
-    before = {file: file.read_bytes() for file in tmp_path.iterdir()}
-    code, out, err = tellapart("prepare", *arguments)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("tellapart prepare: ")
-    assert word in err
-    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
-
-
-def test_help_names_every_format_and_ends_with_an_example(capsys):
-    from tellapart.__main__ import main
-
-    with pytest.raises(SystemExit) as left:
-        main(["prepare", "--help"])
-    text = capsys.readouterr().out
-    assert left.value.code == 0
-    assert all(f"\n  {name} " in text for name in READERS)
-    assert text.rstrip().splitlines()[-1].strip().startswith("tellapart prepare ")
 
 
 def test_a_photo_whose_name_is_not_utf_8_can_be_named_on_the_screen(tmp_path):

@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from capscore import command, scoring
-
 CAPTIONS = {"1": "A dog runs on the grass.", "2": "Two cats sleep on a red sofa", "3": "a bus"}
 REFERENCES = {"1": ["A brown dog runs over grass"], "2": ["Two cats on a couch"], "3": ["a red bus"]}
 FILES = {
@@ -85,27 +83,6 @@ def test_a_missing_photo_is_an_error_unless_it_may_be_missing(score):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "word"),
-    [
-        (["--metrics", "BLUE"], "there is no metric 'BLUE'"),
-        (["--df", "nowhere.npz"], "nowhere.npz: there is no such file"),
-        (["--against", "nowhere.json"], "nowhere.json: there is no such file"),
-        (["--split", "test"], "only a data file has splits"),
-        (["--metrics", "BLEU", "--out", "."], "this is a folder"),
-        (["--out", "captions.json"], "choose another name"),
-        (["--out", "references.json"], "choose another name"),
-        (["--out", "link.json"], "choose another name"),
-    ],
-)
-def test_wrong_requests_are_one_sentence_and_write_nothing(score, folder, arguments, word):
-    (folder / "link.json").symlink_to(folder / "captions.json")
-    code, out, err = score(*arguments)
-    assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert word in err
-    assert json.loads((folder / "captions.json").read_text()) == CAPTIONS
-
-
-@pytest.mark.parametrize(
     ("captions", "references", "metrics", "word"),
     [
         ("captions", "references", "all", "mBLEU is left out: it compares several captions of one photo"),
@@ -169,13 +146,3 @@ def test_dictionaries_that_are_not_as_pycocoevalcap_has_them_are_one_sentence(sc
         code, out, err = score("--metrics", "BLEU", **request)
         assert (code, out, len(err.splitlines())) == (2, "", 1)
         assert message in err
-
-
-def test_the_help_explains_every_measure(capsys):
-    with pytest.raises(SystemExit):
-        command.parser().parse_args(["--help"])
-    explained = capsys.readouterr().out.partition("Measures:\n")[2].partition("\n\n")[0]
-    for measure in scoring.MEASURES.values():
-        for name in measure.names:
-            assert f"  {name} " in explained, name
-    assert "lower is better" in explained.partition("  Rep ")[2].partition("  BadEnd ")[0]

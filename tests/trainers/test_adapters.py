@@ -195,11 +195,3 @@ def test_the_server_of_this_machine_answers_no_other_name_and_no_other_site(scor
         status, answer = score(asked, **headers)
         assert (status, list(answer)) == (403, ["error"])
     assert score(asked)[0] == 200
-
-
-def test_the_command_asks_for_what_it_should_do(tellapart, six_photos):
-    code, _, err = tellapart("pool", six_photos.pool)
-    assert (code, err) == (
-        2,
-        "tellapart pool: give --out POOL to write a pool, or --serve TERM to score captions by one.\n",
-    )
