@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from capscore.printable import print_message, print_row, printable, printable_lines, printable_streams
 from tellapart.errors import BadPhoto
-from tellapart.evaluation.compare import text_table
+from tellapart.evaluation.table import text_table
 from tellapart.html import escaped
 
 BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # PropList.txt: Bidi_Control
@@ -72,7 +72,7 @@ def test_whatever_a_command_prints_is_made_printable(monkeypatch):
 
 
 def test_a_table_of_recipes_keeps_its_lines():
-    table = text_table({"note\x1b": ["red\x1b[31m\nforged  line", "x"]}, ["run\n1", "run 2"], 100)
+    table = text_table(["run\n1", "run 2"], {"note\x1b": ["red\x1b[31m\nforged  line", "x"]}, 100)
     lines = table.splitlines()
     assert len(lines) == 2
     assert lines[0].split() == ["run\\n1", "run", "2"]

@@ -16,6 +16,7 @@ from tellapart.data.tokenizers import WordTokenizer
 from tellapart.evaluation import compare
 from tellapart.evaluation.local_reward import LocalReward
 from tellapart.evaluation.models import Split
+from tellapart.evaluation.table import text_table
 
 
 def make(folder, lines, recipe=None, position=None):
@@ -82,7 +83,7 @@ def test_validations_on_other_photos_are_not_compared_in_silence(tmp_path, monke
 
 def test_a_terminal_gets_as_many_columns_as_it_takes():
     table = {"steps": ["1", "22", "333"], "x": ["a" * 60, "b", "c"]}
-    text = compare.text_table(table, ["one", "two", "three"], width=60)
+    text = text_table(["one", "two", "three"], table, 60, most=44)
     assert [line.split() for line in text.splitlines()] == [
         ["one", "two"],
         ["steps", "1", "22"],

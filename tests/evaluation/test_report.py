@@ -134,8 +134,8 @@ def test_behind_a_caption_is_its_place_by_text_to_text_first(tmp_path, grid, pag
     assert len(heads) == 2 * 12
     assert "only reads" in heads[0]["title"]
     assert "sees the photos" in heads[1]["title"]
-    assert cards.places_of(measured.rows["exact"])["TT"] == dict.fromkeys(range(12), 1)
-    assert 3 not in cards.places_of(measured.rows["human"])["TT"]
+    assert measured.rows["exact"].places()["TT"] == dict.fromkeys(range(12), 1)
+    assert 3 not in measured.rows["human"].places()["TT"]
 
 
 def test_what_words_earn_and_weigh(tmp_path, grid):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-
 from capscore.errors import UserError
-from capscore.printable import print_message, print_row
+from capscore.printable import print_message, print_problems, print_row
 from tellapart import journals
 from tellapart.commands.arguments import ATTENTION, DEVICE, Parser, check_attention, stated
 
@@ -53,12 +51,7 @@ def main(arguments: list[str]) -> int:
 
     runs = compare.read_runs(request.run)
     evaluations = [compare.read_evaluation(folder, runs) for folder in request.evaluation]
-    names, width = [run.name for run in runs], shutil.get_terminal_size((100, 24)).columns
-    print(compare.text_table(compare.facts(runs), names, width))
-    if sentence := compare.caution(runs):
-        print(f"\n{sentence}")
-    if differences := compare.differences(runs):
-        print(f"\nwhere the recipes differ\n{compare.text_table(differences, names, width)}")
+    print(compare.for_terminal(runs))
     findings = compare.Findings(runs, evaluations)
     if request.out:
         with journals.held(request.out, "another comparison writes here; wait, or name another folder."):
@@ -72,6 +65,6 @@ def main(arguments: list[str]) -> int:
             )
             compare.write_page(findings, request.out)
         print_row(str(request.out / "report.html"))
-    for sentence in [*findings.left_out, *findings.problems]:
+    for sentence in findings.left_out:
         print_message(sentence)
-    return 1 if findings.problems else 0
+    return print_problems(findings.problems)

@@ -92,6 +92,7 @@ def main(arguments: list[str]) -> int:
 
 def _taggers(request: Namespace) -> int:
     """Runs that give photos words instead of captions have a table of their own."""
+    from tellapart.evaluation import table
     from tellapart.evaluation.taggers import evaluate
 
     results = evaluate(
@@ -104,9 +105,9 @@ def _taggers(request: Namespace) -> int:
         device=request.device,
     )
     for result in results:
-        print(f"{result.name}, average precision:")
-        for name, metrics in result.metrics.items():
-            print_row(name, *(f"{metric} {100 * value:.1f}" for metric, value in metrics.items()))
+        metrics = result.metrics.values()
+        rows = {name: [f"{100 * value:.1f}" for value in of_row.values()] for name, of_row in result.metrics.items()}
+        print(f"{result.name}, average precision:\n{table.text_table(list(next(iter(metrics))), rows)}")
     return print_problems([problem for result in results for problem in result.problems])
 
 

@@ -74,14 +74,12 @@ class Captioners:
             return rows.from_file(model, split)
         file = self._folder / f"{file_name(split.name)}.{file_name(model.name)}.jsonl"
         texts = kept_or_made(self.load(model), Search(_BEAM), split.photos, file)
-        photos = enumerate(split.photos)
-        return rows.ModelCaptions(
-            model, {row: [texts[str(photo.file)]] for row, photo in photos if str(photo.file) in texts}
-        )
+        of_photos = [texts.get(str(photo.file)) for photo in split.photos]
+        return ModelCaptions(model, {row: [text] for row, text in enumerate(of_photos) if text is not None})
 
-    def word_regions(self, speaker: str, photo: Path, caption: str) -> WordRegions | None:
+    def word_regions(self, model: str, photo: Path, caption: str) -> WordRegions | None:
         """The part of a photo that the words of a caption rest on; unknown for captions from a file."""
-        return _word_regions(self._loaded[speaker], photo, caption) if speaker in self._loaded else None
+        return _word_regions(self._loaded[model], photo, caption) if model in self._loaded else None
 
     def attention(self, captions: Mapping[str, Mapping[Path, str]], photos: int, word: str) -> list[Picture]:
         """Pictures of what words attend to, of so many photos, the first whose captions have the word.
@@ -112,12 +110,12 @@ def kept_or_made(captioner: PhotoCaptioner, search: Search, photos: Sequence[Exa
         with Progress("captions", len(wanted), unit=clips.unit(wanted), done=len(kept)) as bar:
             failed = Unusable(bar.message)
             for batch in batched(captioner.caption(todo, search=search), _SAVED_TOGETHER):
-                made = [one.row() | {"id": ids[one.file], "key": wanted[one.file]} for one in batch if not one.error]
-                journals.append(file, b"".join(map(_line, made)))
-                kept |= {row["file"]: row for row in made}
-                for one in batch:
-                    if one.error:
-                        failed.add(one.file, one.error)
+                new = [c.row() | {"id": ids[c.file], "key": wanted[c.file]} for c in batch if not c.error]
+                journals.append(file, b"".join(map(_line, new)))
+                kept |= {row["file"]: row for row in new}
+                for caption in batch:
+                    if caption.error:
+                        failed.add(caption.file, caption.error)
                 bar.advance(len(batch))
             failed.rest()
     return {name: row["caption"] for name, row in kept.items()}
@@ -168,7 +166,7 @@ def _word_regions(captioner: PhotoCaptioner, file: Path, caption: str) -> WordRe
         inputs = visual.inputs([visual.load(file)])
     except BadPhoto:
         return None
-    given = torch.tensor(tokens, device=captioner.device)
-    need = needed(captioner.network, inputs, given, side=encoder.config.grid, bos=words.bos)
+    caption_tokens = torch.tensor(tokens, device=captioner.device)
+    need = needed(captioner.network, inputs, caption_tokens, side=encoder.config.grid, bos=words.bos)
     levels = (_HIGHEST_LEVEL * need / need.max().clamp(min=1e-9)).round().int().tolist()
     return WordRegions(["".join(map(str, word)) for word in levels], middle=encoder.fit.crop)

@@ -30,14 +30,13 @@ from tellapart.data.media.clips import named_as_clip
 from tellapart.data.media.thumbnails import LONG_SIDE, strip, thumbnail
 from tellapart.data.tokenizers import split_words
 from tellapart.errors import BadPhoto
-from tellapart.evaluation.grid import Grid, Row
+from tellapart.evaluation.grid import TEXT_TO_TEXT, Grid, Places, Row
 from tellapart.html import escaped, render
 
 TABLES, STYLE, SCRIPT = (f"evaluation/pages/{name}" for name in ("tables.css", "cards.css", "cards.js"))
 CHANGES = 4  # photos whose rank rose most, and as many whose rank fell most, for each model
 _SMALL = 160  # pixels of a look-alike that has no card of its own
 _SEED = 0
-_BY_TEXT = "TT"  # the column of places by text to text
 _PLACE_BY_TEXT = (
     "The photo's place among all, 1 if it is found: a model that only reads compares the caption with what people "
     "wrote about every photo."
@@ -271,7 +270,6 @@ def positions(clarities: Sequence[Clarity]) -> list[int]:
 # The photos of an evaluation
 
 FindRegions = Callable[[str, Path, str], WordRegions | None]  # model, photo, caption -> what its words rest on
-Places = dict[str, dict[int, int]]  # retriever -> photo -> the place, from 1, that its (first) caption gives it
 
 
 def no_regions(_model: str, _photo: Path, _caption: str) -> None:
@@ -285,8 +283,8 @@ def photo_list(grid: Grid, pictures: Pictures, find_regions: FindRegions, exampl
     """
     count = min(examples, len(grid.measured))
     drawn = set(np.random.default_rng(_SEED).choice(grid.measured, count, replace=False).tolist())
-    base, names = grid.speaker(grid.against), speakers(grid)
-    places = {name: places_of(grid.rows[name]) for name in names}
+    base, names = grid.row_of(grid.against), shown_rows(grid)
+    places = {name: grid.rows[name].places() for name in names}
     by = list(grid.retrievers)[-1] if grid.retrievers else ""  # by custom the judge, which chose and rewarded nothing
     ours = [name for name in names if not grid.rows[name].captions.of_people]
     changed = {name: _changes(places[name][by], places[base][by]) for name in ours if by and name != base}
@@ -294,7 +292,16 @@ def photo_list(grid: Grid, pictures: Pictures, find_regions: FindRegions, exampl
 
     wanted = {(photo, name) for photo in drawn for name in ours}
     wanted |= {(photo, either) for name, of_name in changed.items() for photo in of_name for either in (name, base)}
-    cards = _cards(grid, photos, places, find_regions, wanted)
+    files = {(grid.split.photos[photo].file, name) for photo, name in wanted}
+    with Progress("what words rest on", len(files), unit="caption") as bar:  # it takes time
+
+        def find(name: str, file: Path, caption: str) -> WordRegions | None:
+            if (file, name) not in files:
+                return None
+            bar.advance()
+            return find_regions(name, file, caption)
+
+        cards = [card(grid, photo, places, find) for photo in photos]
     clear = {name: _clarities(grid, cards, photos, name, base) for name in ours if name != base}
     best = next(iter(clear), "") if first else ""
     kinds, orders, sorted_by = [], [], "the order of the data"
@@ -324,7 +331,11 @@ def photo_list(grid: Grid, pictures: Pictures, find_regions: FindRegions, exampl
             orders.append(Order(f"{name} right, and not the same as {base}", positions(clear[name])))
     orders += [Order(f"{name}: rank, by {by}", [places[name][by][photo] for photo in photos]) for name in names if by]
 
-    columns, fold = _columns(grid, places), ""
+    by_text = any(TEXT_TO_TEXT in of_model for of_model in places.values())
+    meanings = {TEXT_TO_TEXT: _PLACE_BY_TEXT} if by_text else {}
+    meanings |= {by: _PLACE_BY.replace("{by}", by) for by in grid.retrievers}
+    columns = Columns(list(meanings), frozenset(meanings), "place by" if meanings else "", meanings)
+    fold = ""
     note = Markup('<p class="notes">{}</p>\n').format(_how_to_read(cards, columns, len(grid.split.photos)))
     above = Markup("<h3>Photos</h3>\n") + note
     if best:
@@ -334,42 +345,17 @@ def photo_list(grid: Grid, pictures: Pictures, find_regions: FindRegions, exampl
     return above + listed + (note if best else "")
 
 
-def _cards(
-    grid: Grid,
-    photos: Sequence[int],
-    places: Mapping[str, Places],
-    find_regions: FindRegions,
-    wanted: set[tuple[int, str]],
-) -> list[Card]:
-    """wanted  photos and models of whose words is shown what they rest on: it takes time"""
-    files = {(grid.split.photos[photo].file, name) for photo, name in wanted}
-    with Progress("what words rest on", len(files), unit="caption") as bar:
-
-        def find(name: str, file: Path, caption: str) -> WordRegions | None:
-            if (file, name) not in files:
-                return None
-            bar.advance()
-            return find_regions(name, file, caption)
-
-        return [card(grid, photo, places, find) for photo in photos]
-
-
 def _clarities(grid: Grid, cards: Sequence[Card], photos: Sequence[int], name: str, base: str) -> list[Clarity]:
     """Clarity of each photo: does it show what a model adds to the base?"""
-    ours, theirs = (_per_photo(grid.rows[row], "CIDEr-D", len(grid.split.photos)) for row in (name, base))
-    gains = ours - theirs
-    return [
-        clarity(card, name, base, by=_BY_TEXT, gain=float(gains[photo]))
-        for card, photo in zip(cards, photos, strict=True)
-    ]
 
+    def agreement(row: Row, score: str = "CIDEr-D") -> NDArray[np.float64]:
+        for measure in row.statistics:
+            if score in measure.names:
+                return measure.per_photo()[:, measure.names.index(score)]
+        return np.zeros(len(grid.split.photos))
 
-def _per_photo(row: Row, score: str, photos: int) -> NDArray[np.float64]:
-    """A score of every photo of the split; 0 where it was not taken."""
-    for statistics in row.statistics:
-        if score in statistics.names:
-            return statistics.per_photo()[:, statistics.names.index(score)]
-    return np.zeros(photos)
+    gains = (agreement(grid.rows[name]) - agreement(grid.rows[base]))[photos].tolist()
+    return [clarity(card, name, base, by=TEXT_TO_TEXT, gain=gain) for card, gain in zip(cards, gains, strict=True)]
 
 
 def _by_rank(
@@ -390,14 +376,6 @@ def _by_rank(
     return kinds, orders
 
 
-def _columns(grid: Grid, places: Mapping[str, Places]) -> Columns:
-    """Places behind captions: by text to text first, then by the retrievers that see photos."""
-    by_text = any(_BY_TEXT in of_model for of_model in places.values())
-    meanings = {_BY_TEXT: _PLACE_BY_TEXT} if by_text else {}
-    meanings |= {by: _PLACE_BY.replace("{by}", by) for by in grid.retrievers}
-    return Columns(list(meanings), frozenset(meanings), "place by" if meanings else "", meanings)
-
-
 def _why_these(cards: Sequence[Card], kinds: Sequence[Kind], best: str, base: str) -> str:
     """A sentence on the photos that are shown first: they are no fair sample."""
     shown = len(kinds[0].cards) if kinds and kinds[0].at_first else 0
@@ -413,8 +391,12 @@ def _why_these(cards: Sequence[Card], kinds: Sequence[Kind], best: str, base: st
 def _how_to_read(cards: Sequence[Card], columns: Columns, photos: int) -> str:
     sentences = [legend(cards)]
     if columns.names:
-        seeing = [name for name in columns.names if name != _BY_TEXT]
-        by = [f"{_BY_TEXT} (text to text: by what people wrote about the photos)"] if _BY_TEXT in columns.names else []
+        seeing = [name for name in columns.names if name != TEXT_TO_TEXT]
+        by = (
+            [f"{TEXT_TO_TEXT} (text to text: by what people wrote about the photos)"]
+            if TEXT_TO_TEXT in columns.names
+            else []
+        )
         by += [f"{' and '.join(seeing)} (by looking at the photos)"] if seeing else []
         among = counted(photos, "photo")
         sentences.append(
@@ -423,9 +405,9 @@ def _how_to_read(cards: Sequence[Card], columns: Columns, photos: int) -> str:
     return " ".join(sentences)
 
 
-def speakers(grid: Grid) -> list[str]:
+def shown_rows(grid: Grid) -> list[str]:
     """The rows whose captions are shown: of a recipe, one run."""
-    return list(dict.fromkeys([*map(grid.speaker, grid.lines), grid.speaker(grid.against)]))
+    return list(dict.fromkeys([*map(grid.row_of, grid.lines), grid.row_of(grid.against)]))
 
 
 def card(grid: Grid, photo: int, places: Mapping[str, Places], find_regions: FindRegions) -> Card:
@@ -451,15 +433,3 @@ def _changes(ours: dict[int, int], theirs: dict[int, int]) -> list[int]:
     risen = [photo for photo in order[:CHANGES] if change[photo] > 0]
     fallen = [photo for photo in order[: -CHANGES - 1 : -1] if change[photo] < 0]
     return risen + fallen
-
-
-def places_of(row: Row) -> Places:
-    """By text to text too, where it was measured."""
-    ranks = {retriever: (by.targets, by.ranks) for retriever, by in row.retrieved.items()}
-    if row.read is not None:
-        ranks = {_BY_TEXT: row.read, **ranks}
-    places = {}
-    for name, (photo_of, rank_of) in ranks.items():
-        photos, first = np.unique(photo_of, return_index=True)
-        places[name] = dict(zip(photos.tolist(), (rank_of[first] + 1).tolist(), strict=True))
-    return places

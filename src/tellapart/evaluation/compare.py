@@ -6,6 +6,7 @@ The page has the figures of the GLD paper; each figure is a file of its own besi
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from capscore import files
 from capscore.errors import UserError
 from capscore.overlap import cider_d
-from capscore.printable import counted, printable
+from capscore.printable import counted
 from capscore.scoring import ScoringInputs
 from tellapart import recipe_files
 from tellapart.data.examples import Example
@@ -34,7 +35,7 @@ from tellapart.evaluation.grid import Grid
 from tellapart.evaluation.local_reward import LocalReward, weights, word_rewards
 from tellapart.evaluation.models import Model, ModelCaptions, Split
 from tellapart.evaluation.plots import Figure, Series, dot, side_by_side
-from tellapart.evaluation.table import in_parts
+from tellapart.evaluation.table import text_table
 from tellapart.evaluation.trec import file_name
 from tellapart.html import render_page
 from tellapart.metrics import descriptions
@@ -51,6 +52,7 @@ _AS_THEY_ARE = ("loss", "length")  # the others are shares, and people read them
 _CHECKPOINT = "last.safetensors"
 _CHANGED = 12  # photos whose captions gained most
 _FAILED = 8  # and lost most
+_LONGEST = 44  # letters of a cell in a terminal
 
 # Run folders
 
@@ -170,38 +172,27 @@ def _best(metric: str, curve: Sequence[tuple[int, float]]) -> str:
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
     """The settings in which the recipes differ, and each run's."""
-    settings = [dict(_settings(plain(run.recipe))) for run in runs]
-    keys = sorted({key for of_run in settings for key in of_run})
-    return {
-        key: [_written(of_run.get(key)) for of_run in settings]
-        for key in keys
-        if any(of_run.get(key) != settings[0].get(key) for of_run in settings)
-    }
+
+    def settings(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+        for name, value in part.items():
+            if isinstance(value, dict):
+                yield from settings(value, f"{prefix}{name}.")
+            else:
+                text = ", ".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
+                yield f"{prefix}{name}", text or "-"
+
+    of_runs = [dict(settings(plain(run.recipe))) for run in runs]
+    rows = {key: [of_run.get(key, "-") for of_run in of_runs] for key in sorted(set[str]().union(*of_runs))}
+    return {key: cells for key, cells in rows.items() if len(set(cells)) > 1}
 
 
-def _settings(part: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in part.items():
-        if isinstance(value, dict):
-            yield from _settings(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
-
-
-def _written(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value)) or "-"
-    return "-" if value in ("", None) else str(value)
-
-
-def text_table(table: Mapping[str, Sequence[str]], names: Sequence[str], width: int) -> str:
-    """For a terminal: as many runs beside each other as the width takes, then the next ones."""
-    columns = [[name, *(cells[n] for cells in table.values())] for n, name in enumerate(names)]
-    return in_parts(["", *map(printable, table)], [[_short(printable(text)) for text in c] for c in columns], width)
-
-
-def _short(text: str, most: int = 44) -> str:
-    """The end of a long text: of a list of files, say, it tells more than the beginning."""
-    return text if len(text) <= most else f"...{text[3 - most :]}"
+def for_terminal(runs: Sequence[Run]) -> str:
+    """Facts and differences as tables, as wide as the terminal."""
+    names, width = [run.name for run in runs], shutil.get_terminal_size((100, 24)).columns
+    parts = [text_table(names, facts(runs), width, most=_LONGEST), caution(runs)]
+    if table := differences(runs):
+        parts.append(f"where the recipes differ\n{text_table(names, table, width, most=_LONGEST)}")
+    return "\n\n".join(filter(None, parts))
 
 
 # Evaluations of the runs
@@ -527,7 +518,7 @@ def _changed(findings: Findings, pictures: Pictures) -> list[Figure]:
         return []
     first, last = runs[0].name, runs[-1].name
     drawn = f"Of {counted(len(changes.photos), 'photo')} drawn by chance, those"
-    by, places = list(grid.retrievers), {run.name: cards.places_of(grid.rows[run.name]) for run in runs}
+    by, places = list(grid.retrievers), {run.name: grid.rows[run.name].places() for run in runs}
     columns = Columns(["CIDEr-D", *by], frozenset(by))
     scored = f"Behind each caption is its CIDEr-D, times 100{''.join(f', and its place by {name}' for name in by)}."
 

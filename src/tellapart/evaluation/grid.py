@@ -1,5 +1,4 @@
-(
-    """Measure models on a split: text, retrieval by every retriever, text to text.
+"""Measure models on a split: text, retrieval by every retriever, text to text.
 
 All models are measured on the photos that all of them captioned; the other photos of the split remain distractors.
 
@@ -11,8 +10,6 @@ All models are measured on the photos that all of them captioned; the other phot
 Look-alike groups, for measures within them, go by the features of the judge's encoder, by which no captioner, reward or
 text-to-text encoder of ours goes.
 """
-    ""
-)
 
 from __future__ import annotations
 
@@ -52,6 +49,9 @@ if TYPE_CHECKING:
 
 Differences = dict[str, dict[str, statistics.Difference]]  # model -> score -> how it differs from another row's
 
+Places = dict[str, dict[int, int]]  # retriever -> photo -> the place, from 1, that its (first) caption gives it
+
+TEXT_TO_TEXT = "TT"
 _TOGETHER = 64  # captions that are embedded at once
 _TIE = 1e-4  # of sums of log p in single precision
 _BATCH = 16  # photos
@@ -82,6 +82,19 @@ class Row(Figures):
     captions: ModelCaptions
     retrieved: dict[str, Retrieved]  # by each retriever that sees photos
     read: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None  # text to text: whose captions, and their ranks
+
+    def places(self) -> Places:
+        """By each retriever that sees photos; before it by text to text, where that was measured."""
+        ranks = {retriever: (by.targets, by.ranks) for retriever, by in self.retrieved.items()}
+        if self.read is not None:
+            ranks = {TEXT_TO_TEXT: self.read, **ranks}
+        return {name: first_of_each(photo_of, rank_of + 1) for name, (photo_of, rank_of) in ranks.items()}
+
+
+def first_of_each(photo_of: NDArray[np.int64], values: NDArray[Any]) -> dict[int, Any]:
+    """Photo -> the value of its first caption; `photo_of` says whose captions the values are of."""
+    photos, first = np.unique(photo_of, return_index=True)
+    return dict(zip(photos.tolist(), values[first].tolist(), strict=True))
 
 
 def mean_of(runs: Sequence[Row]) -> Figures:
@@ -120,7 +133,7 @@ class Grid:
         recipe = {run: name for name, runs in self.runs.items() for run in runs}
         return list(dict.fromkeys(recipe.get(name, name) for name in self.rows))
 
-    def speaker(self, line: str) -> str:
+    def row_of(self, line: str) -> str:
         """The row whose captions are shown for a line of the table: of a recipe, the first run's."""
         return self.runs[line][0] if line in self.runs else line
 
@@ -128,7 +141,7 @@ class Grid:
         """Model -> photo -> its (first) caption."""
         photos = self.split.photos
         return {
-            name: {photos[photo].file: texts[0] for photo, texts in row.captions.of_photo.items()}
+            name: {photos[photo].file: row.captions.first(photo) for photo in row.captions.of_photo}
             for name, row in self.rows.items()
         }
 
@@ -382,7 +395,7 @@ def _add_text(
         skipped["measures that compare with references"] = f"no photo of {split.name} has any."
     if models:
         compared = references or {str(photo): [""] for photo in measured}  # which measures of captions alone do not use
-        captions = [{photo: row.captions.of_photo[int(photo)][0] for photo in compared} for row in models]
+        captions = [{photo: row.captions.first(int(photo)) for photo in compared} for row in models]
         asked = metrics if references else scoring.without_references(training)
         all_scores = scoring.compare(captions, compared, metrics=asked, training=training)
         for row, scores in zip(models, all_scores, strict=True):

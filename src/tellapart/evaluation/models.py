@@ -166,6 +166,9 @@ class ModelCaptions:
     of_photo: dict[int, list[str]]
     of_people: bool = False
 
+    def first(self, photo: int) -> str:
+        return self.of_photo[photo][0]
+
 
 def by_people(model: Model, split: Split) -> ModelCaptions:
     references = {row: list(photo.captions) for row, photo in enumerate(split.photos) if photo.captions}

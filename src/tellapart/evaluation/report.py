@@ -21,9 +21,9 @@ from tellapart.data.media.thumbnails import LONG_SIDE
 from tellapart.evaluation import cards, plots, table
 from tellapart.evaluation.attention import Picture
 from tellapart.evaluation.attention import section as attended
-from tellapart.evaluation.cards import FindRegions, Pictures, no_regions, photo_list, speakers
+from tellapart.evaluation.cards import FindRegions, Pictures, no_regions, photo_list, shown_rows
 from tellapart.evaluation.compare import Run, over_steps
-from tellapart.evaluation.grid import Differences, Grid
+from tellapart.evaluation.grid import Differences, Grid, first_of_each
 from tellapart.evaluation.local_reward import LocalReward, weights, word_rewards
 from tellapart.evaluation.plots import Figure, Series
 from tellapart.html import render, render_page
@@ -178,15 +178,15 @@ def _recall(grid: Grid) -> Markup:
 
 def _figures(grid: Grid, pictures: Pictures) -> list[Figure]:
     """Rewards and weights of words, of some photos drawn by chance."""
-    names = [name for name in speakers(grid) if not grid.rows[name].captions.of_people]
+    names = [name for name in shown_rows(grid) if not grid.rows[name].captions.of_people]
     with_references = [photo for photo in grid.measured if grid.split.photos[photo].captions]
     if not names or not with_references:
         return []
     local = LocalReward.of_references([grid.split.photos[photo].captions for photo in with_references])
     chosen = sorted(np.random.default_rng(_SEED).permutation(with_references)[:_EARNING].tolist())
-    base = grid.speaker(grid.against)
+    base = grid.row_of(grid.against)
     captions = {
-        name: [grid.rows[name].captions.of_photo[photo][0] for photo in chosen]
+        name: [grid.rows[name].captions.first(photo) for photo in chosen]
         for name in dict.fromkeys([base if base in names else names[0], names[-1]])
     }
     photos = [grid.split.photos[photo] for photo in chosen]
@@ -199,17 +199,9 @@ def _figures(grid: Grid, pictures: Pictures) -> list[Figure]:
 def identified_by_one(grid: Grid, name: str, other: str, by: str) -> list[tuple[int, int]]:
     """Photos that a retriever finds first by one row's (first) caption and not by the other's, each with the photo
     that the other's picks."""
-    firsts = {}
-    for row in (name, other):
-        of_row = grid.rows[row].retrieved[by]
-        photos, first = np.unique(of_row.targets, return_index=True)
-        picked = of_row.best[first, 0]  # the own photo stands behind those that tie with it
-        firsts[row] = dict(zip(photos.tolist(), picked.tolist(), strict=True))
-    return [
-        (photo, firsts[other][photo])
-        for photo in grid.measured
-        if firsts[name][photo] == photo and firsts[other][photo] != photo
-    ]
+    retrieved = (grid.rows[row].retrieved[by] for row in (name, other))  # a photo stands behind those that tie with it
+    picked, instead = (first_of_each(of_row.targets, of_row.best[:, 0]) for of_row in retrieved)
+    return [(photo, instead[photo]) for photo in grid.measured if picked[photo] == photo != instead[photo]]
 
 
 def galleries(grid: Grid, pictures: Pictures) -> list[Figure]:
@@ -217,12 +209,12 @@ def galleries(grid: Grid, pictures: Pictures) -> list[Figure]:
 
     def side(photo: int, row: str, captioned: int, what: str) -> tuple[Markup, str, str, str]:
         picture = pictures.show(grid.split.photos[photo].file, LONG_SIDE)
-        return picture, what, row, grid.rows[row].captions.of_photo[captioned][0]
+        return picture, what, row, grid.rows[row].captions.first(captioned)
 
     if not grid.retrievers:
         return []
-    by, base = list(grid.retrievers)[-1], grid.speaker(grid.against)  # the last is by custom the judge
-    pairs = [pair for name in speakers(grid) if name != base for pair in permutations((name, base))]
+    by, base = list(grid.retrievers)[-1], grid.row_of(grid.against)  # the last is by custom the judge
+    pairs = [pair for name in shown_rows(grid) if name != base for pair in permutations((name, base))]
     figures = []
     for name, other in pairs:
         if not (identified := identified_by_one(grid, name, other, by)):

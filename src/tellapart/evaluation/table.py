@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import zip_longest
 from textwrap import fill
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from capscore.errors import UserError
 from capscore.printable import printable
@@ -25,9 +25,6 @@ from capscore.statistics import Difference
 from tellapart.evaluation.grid import Differences, Grid
 from tellapart.metrics import descriptions, objects, retrieval
 from tellapart.retrievers import MINILM
-
-if TYPE_CHECKING:
-    from tellapart.evaluation.grid import Grid
 
 SIGNIFICANT = 0.05
 MARKS = {"better": "+", "worse": "-", "other": "*"}
@@ -122,6 +119,19 @@ def for_terminal(
     return f"{table(grid, differences, columns=columns, width=width)}\n\n{below}"
 
 
+def text_table(
+    heads: Sequence[str], rows: Mapping[str, Sequence[str]], width: int = sys.maxsize, corner: str = "", most: int = 0
+) -> str:
+    """Rows by their names, below heads; of a cell longer than `most` the end, which of a list of files tells more."""
+
+    def cell(text: str) -> str:
+        text = printable(text)
+        return f"...{text[3 - most :]}" if most and len(text) > most else text
+
+    columns = [[*map(cell, column)] for column in zip(heads, *rows.values(), strict=True)]
+    return in_parts([corner, *map(printable, rows)], columns, width)
+
+
 def in_parts(first: Sequence[str], columns: Sequence[Sequence[str]], width: int) -> str:
     """A table for a terminal: as many columns beside the first as the width takes, then the next ones below."""
     start = max(map(len, first))
@@ -149,15 +159,15 @@ def across(grids: Sequence[Grid]) -> str:
     every = dict.fromkeys(name for grid in grids for name in all_columns(grid))
     kinds = {name: parsed.kind for name in every if (parsed := retrieval.parse(name))}
     by_image = [name for kind in ("P", "P-hard") for name in every if kinds.get(name) == kind]
-    rows = list(dict.fromkeys(name for grid in grids for name in grid.lines))
-    parts = []
+    names, parts = dict.fromkeys(name for grid in grids for name in grid.lines), []
     for measure in (*by_image, *(name for name in _ACROSS if name in every)):
-        columns = []
-        for grid in grids:
-            values = [grid.scores.get(name, {}).get(measure) for name in rows]
-            figures = ["" if value is None else shown(measure, value) for value in values]
-            columns.append([printable(grid.split.name), *figures])
-        parts.append(in_parts([printable(measure), *map(printable, rows)], columns, sys.maxsize))
+
+        def cell(grid: Grid, name: str, measure: str = measure) -> str:
+            value = grid.scores.get(name, {}).get(measure)
+            return "" if value is None else shown(measure, value)
+
+        rows = {name: [cell(grid, name) for grid in grids] for name in names}
+        parts.append(text_table([grid.split.name for grid in grids], rows, corner=printable(measure)))
     return "\n\n".join(parts)
 
 
@@ -178,8 +188,8 @@ def in_short(grid: Grid, columns: Sequence[str]) -> list[str]:
 
 
 def _of_models(grid: Grid, column: str) -> str:
-    values = {name: grid.scores[name].get(column) for name in grid.lines}
-    return ", ".join(f"{name} {100 * value:.0f}" for name, value in values.items() if value is not None)
+    scores = ((name, grid.scores[name]) for name in grid.lines)
+    return ", ".join(f"{name} {100 * of_row[column]:.0f}" for name, of_row in scores if column in of_row)
 
 
 def _of_retriever(name: str, grid: Grid) -> bool:
@@ -191,7 +201,7 @@ def _of_retriever(name: str, grid: Grid) -> bool:
 def notes(grid: Grid, columns: Sequence[str]) -> list[str]:
     """Sentences that one needs to read the table."""
     every = len(grid.measured) == len(grid.split.photos)
-    photos = f"{len(grid.split.photos)} photos" if every else f"{len(grid.measured)} of {len(grid.split.photos)} photos"
+    photos = ("" if every else f"{len(grid.measured)} of ") + f"{len(grid.split.photos)} photos"
     lines = [f"{grid.split.name}: {photos}; figures times 100, but for lengths and counts."]
     if grid.lines != [grid.against]:
         lines.append(
@@ -316,8 +326,9 @@ def associations(captions: Mapping[str, Sequence[str]], tag: Tag, top: int = TOP
 
 def words_of_grid(grid: Grid) -> Associations:
     """Associations of the rows' (first) captions; of runs of one recipe, of the first run's."""
-    names = {line: grid.rows[grid.speaker(line)].captions.of_photo for line in grid.lines}
-    return associations({line: [texts[photo][0] for photo in grid.measured] for line, texts in names.items()}, tagger())
+    captions = {line: grid.rows[grid.row_of(line)].captions for line in grid.lines}
+    texts = {line: [of_row.first(photo) for photo in grid.measured] for line, of_row in captions.items()}
+    return associations(texts, tagger())
 
 
 @cache
