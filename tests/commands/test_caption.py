@@ -12,17 +12,12 @@ from PIL import Image
 
 from capscore.errors import UserError
 from support.killed import run_killed
-from support.written import put
+from support.written import put, rows_of
 from tellapart.captioning.captioner import CaptionerProposer, load
 from tellapart.captioning.pipeline import RerankConfig, tell_apart
 from tellapart.decoding.rules import Search
 from tellapart.desk.context import Context
 from tellapart.errors import BadPhoto
-
-
-def rows_of(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
 
 MARK = -1000.5
 

@@ -7,6 +7,7 @@ import pytest
 from PIL import Image
 
 from capscore.errors import UserError
+from support.written import rows_of
 from tellapart.data.items import Input
 from tellapart.desk import resume
 from tellapart.desk.captions_file import CaptionsFile
@@ -27,14 +28,10 @@ def among(tellapart, small_model, small_retriever, photo_folder):
     return run
 
 
-def rows(file):
-    return [json.loads(line) for line in file.read_text().splitlines()]
-
-
 def test_every_photo_gets_a_caption_its_look_alikes_and_a_gap(among, photo_folder, tmp_path):
     code, _, err = among("--out", tmp_path / "out.jsonl")
     assert code == 0, err
-    found = rows(tmp_path / "out.jsonl")
+    found = rows_of(tmp_path / "out.jsonl")
     files = sorted(str(file) for file in photo_folder.iterdir())
     assert [row["file"] for row in found] == files
     for row in found:
@@ -57,9 +54,9 @@ def test_another_strength_makes_rows_anew_and_another_collection_only_if_asked(a
     assert "6 kept" in err
     _, _, err = among("--strength", 3, "--out", tmp_path / "out.jsonl", "--again", among=part)
     assert "6 made anew (--again)" in err
-    assert {len(row["look_alikes"]) for row in rows(tmp_path / "out.jsonl")} == {2, 3}
+    assert {len(row["look_alikes"]) for row in rows_of(tmp_path / "out.jsonl")} == {2, 3}
     _, _, err = among("--k", 2, "--out", tmp_path / "out.jsonl")
-    assert {len(row["look_alikes"]) for row in rows(tmp_path / "out.jsonl")} == {2}
+    assert {len(row["look_alikes"]) for row in rows_of(tmp_path / "out.jsonl")} == {2}
 
 
 @pytest.mark.parametrize("contrast", ["captions", "words"])
@@ -93,7 +90,7 @@ def test_again_makes_all_but_what_people_decided_and_goes_on_where_it_was_stoppe
     theirs = [{"caption": "mine"}, {"review": "approved", "logprob": -9.0}, *[{"logprob": -9.0}] * 4]
     file.keep([row | mark for row, mark in zip(file.rows, theirs, strict=True)])
     _, _, err = among("--again", "--out", out)
-    found = rows(out)
+    found = rows_of(out)
     again = [row["caption"] for row in found]
     assert again[:2] == ["mine", made[1]]
     assert [row["logprob"] == -9.0 for row in found[1:]] == [True, False, False, False, False]
@@ -103,7 +100,7 @@ def test_again_makes_all_but_what_people_decided_and_goes_on_where_it_was_stoppe
     CaptionsFile(out).keep(stopped.all())  # what a kill leaves behind before the first is made
     _, _, err = among("--out", out)
     assert "2 kept, 4 made anew (--again)" in err
-    assert [row["caption"] for row in rows(out)] == again
+    assert [row["caption"] for row in rows_of(out)] == again
 
 
 def test_what_cannot_be_read_is_named_once_and_a_copy_is_not_told_apart_from_its_photo(among, photo_folder, tmp_path):
@@ -114,7 +111,7 @@ def test_what_cannot_be_read_is_named_once_and_a_copy_is_not_told_apart_from_its
     code, _, err = among("--out", tmp_path / "out.jsonl", "--k", "10", among=(photo_folder, elsewhere))
     assert (code, err.count("broken.png"), err.count("elsewhere.png")) == (1, 1, 1)
     assert "1 photo could not be used" in err
-    by_name = {row["file"].rsplit("/", 1)[1]: row for row in rows(tmp_path / "out.jsonl")}
+    by_name = {row["file"].rsplit("/", 1)[1]: row for row in rows_of(tmp_path / "out.jsonl")}
     assert "error" in by_name.pop("broken.png")
     assert len(by_name) == 7
     assert by_name["0.png"]["near_duplicates"] == [str(again)]
@@ -146,7 +143,7 @@ def test_one_of_the_captions_of_the_same_photo_is_chosen(tellapart, small_retrie
     (tmp_path / "candidates.jsonl").write_text("".join(f"{line}\n" for line in lines))
     arguments = ("--among", photo_folder, "--retriever", small_retriever, "--candidates", tmp_path / "candidates.jsonl")
     code, _, err = tellapart("caption", photo_folder, *arguments, "--out", tmp_path / "out.jsonl")
-    *captioned, without = rows(tmp_path / "out.jsonl")
+    *captioned, without = rows_of(tmp_path / "out.jsonl")
     assert (code, "9.png" in err, without["error"]) == (
         1,
         True,
@@ -182,12 +179,12 @@ def test_a_request_that_fails_leaves_the_captions_that_are_there(
 def test_a_photo_that_has_gone_bad_keeps_the_caption_that_it_had(among, photo_folder, tmp_path):
     out = tmp_path / "out.jsonl"
     among("--out", out)
-    had = {row["file"]: row["caption"] for row in rows(out)}
+    had = {row["file"]: row["caption"] for row in rows_of(out)}
     (photo_folder / "3.png").write_bytes(b"")
     code, _, err = among("--strength", "2", "--out", out)
     assert code == 1
     assert "3.png: the file is empty" in err
-    found = {row["file"]: row for row in rows(out)}
+    found = {row["file"]: row for row in rows_of(out)}
     bad = str(photo_folder / "3.png")
     assert found[bad]["caption"] == had[bad]
     assert len(found) == 6

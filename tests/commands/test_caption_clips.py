@@ -11,6 +11,7 @@ from PIL import Image
 
 import tellapart.album
 from support.clips import write_clip
+from support.written import rows_of
 from tellapart import album
 
 ALBUM = sorted((Path(tellapart.album.__file__).parent / "photos").glob("*.webp"))
@@ -30,10 +31,6 @@ def scenes(file, *numbers, seconds=1.0, codec="ffv1"):
 @pytest.fixture
 def caption(tellapart, small_model):
     return lambda *arguments: tellapart("caption", "--model", small_model, *arguments)
-
-
-def rows_of(path):
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_a_clip_is_captioned_by_its_middle_frame(caption, tmp_path):

@@ -6,6 +6,7 @@ import shutil
 import pytest
 import torch
 
+from support.written import rows_of
 from tellapart import models
 from tellapart.captioning.captioner import load
 from tellapart.data.tokenizers import split_words
@@ -33,10 +34,6 @@ def other_model(small_model, tmp_path_factory):
         weight += 0.2 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
     models.save_weights(folder / "model.safetensors", model.captioner)
     return folder
-
-
-def rows_of(file):
-    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 @pytest.mark.parametrize(

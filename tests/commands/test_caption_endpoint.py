@@ -1,11 +1,10 @@
 """`caption --endpoint`, `--context`, `--style` and `--language`, against a real server on this machine."""
 
-import json
-
 import pytest
 from PIL import ExifTags, Image
 
 from support.chat_server import COLOURS
+from support.written import rows_of
 from tellapart.desk.asking import PROMPTS
 
 
@@ -26,10 +25,6 @@ def ask(tellapart, coloured_photos):
         return tellapart("caption", *files, *told_apart, "--endpoint", url, "--endpoint-model", "eyes", *arguments)
 
     return run
-
-
-def rows_of(file):
-    return [json.loads(line) for line in file.read_text().splitlines()]
 
 
 def test_each_photo_gets_the_servers_caption(ask, serve, coloured_photos):

@@ -10,6 +10,7 @@ import pytest
 pytest.importorskip("transformers", reason="these models are loaded with transformers")
 
 from support import tiny_vlms
+from support.written import rows_of
 
 KINDS = ("blip", "git", "llava")
 
@@ -33,7 +34,7 @@ def test_photos_are_captioned_and_told_apart(
     among = ("--among", photo_folder, "--retriever", small_retriever, "--out", rows)
     code, _, err = tellapart("caption", photo_folder, "--model", folders[kind], *among)
     assert code == 0, err
-    found = [json.loads(line) for line in rows.read_text().splitlines()]
+    found = rows_of(rows)
     assert [row["file"] for row in found] == list(captions)
     assert all(row["caption"] and row["logprob"] < 0 and len(row["look_alikes"]) <= 5 for row in found)
     code, _, err = tellapart("caption", photo_folder, "--model", folders[kind], *among)

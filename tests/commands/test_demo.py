@@ -1,6 +1,5 @@
 """The demo on a small album, with small models in the place of the embedded ones."""
 
-import json
 import re
 import shutil
 from contextlib import contextmanager
@@ -8,6 +7,7 @@ from contextlib import contextmanager
 import pytest
 import yaml
 
+from support.written import rows_of
 from tellapart import album, retrievers
 from tellapart.captioning import captioner
 from tellapart.data import examples
@@ -57,16 +57,12 @@ def demo(small, tellapart):
     return lambda *arguments: tellapart("demo", *arguments)
 
 
-def read(path):
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
 def test_the_whole_story(demo, small, small_model, tmp_path):
     out = tmp_path / "new" / "demo"
     code, printed, err = demo("--out", out)
     assert code == 0, err
     assert {file.name for file in (out / "captions").iterdir()} >= {"album.plain.jsonl", "album.other.jsonl"}
-    captions = read(out / "captions" / "album.plain.jsonl")
+    captions = rows_of(out / "captions" / "album.plain.jsonl")
     assert [row["file"] for row in captions] == [str(small / "photos" / photo.file.name) for photo in PHOTOS]
     assert captions[3]["caption"] == captioner.load(small_model).caption(PHOTOS[3].file).text
 
@@ -114,7 +110,7 @@ def test_a_captioner_that_learned_from_the_album_is_a_row_of_its_own(demo, tmp_p
         assert code == 0, err
         named = [line.split()[0] for line in printed.splitlines() if re.match(r"(plain|other|tuned) +\d+\.\d", line)]
         assert list(dict.fromkeys(named)) == ["plain", "other", "tuned"]  # the table may have two parts
-    logged = read(out / "tuned" / "log.jsonl")
+    logged = rows_of(out / "tuned" / "log.jsonl")
     assert {"reward/log_probability", "reward/repetition"} <= set().union(*logged)
     assert not any("reward/cider_d" in line for line in logged)
 

@@ -7,12 +7,9 @@ import yaml
 from PIL import Image
 
 from capscore import progress
-from capscore.errors import UserError
 from evaluation import world
 from support import region_archives as archives
 from support.written import put
-from tellapart.evaluation import grid
-from tellapart.models import retrievers
 
 SERVER = "--endpoint http://localhost:1/v1 --endpoint-model m"
 BU = "--from regions.tsv --name bu"
@@ -227,14 +224,8 @@ def contents(folder):
 def test_a_wrong_request_is_one_sentence_and_writes_nothing(
     tellapart, small_model, folder, monkeypatch, command, arguments, word
 ):
-    def load(name="word", device="auto"):
-        if name == "nothere":
-            raise UserError(f"there is no retriever {name!r}.")
-        return world.WordRetriever(str(name), "references" if name in ("minilm", "text") else "photos")
-
     if command == "evaluate":
-        monkeypatch.setattr(retrievers, "load", load)
-        monkeypatch.setattr(grid, "embed_photos", world.embed_photos)
+        world.words_for_photos(monkeypatch)
     before = contents(folder)
     code, out, err = tellapart(*command.split(), *arguments.replace("MODEL", str(small_model)).split())
     assert (code, len(err.splitlines())) == (2, 1), err

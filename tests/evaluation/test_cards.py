@@ -34,24 +34,14 @@ class NoPictures:
         return ""
 
 
-def test_words_that_are_said_of_no_look_alike_are_marked():
+def test_words_that_are_said_of_no_look_alike_are_marked_and_carry_what_they_rest_on():
     html = said("a red bus on a bridge", ["a", "bus", "on", "street"], ["A bus crosses a bridge."])
     assert html == 'a <mark class="untold">red</mark> bus on a <mark class="told">bridge</mark>'
-
-
-def test_nobody_knows_whether_it_is_true_where_nobody_said_anything():
-    assert said("a red bus", ["bus"]) == 'a <mark class="own">red</mark> bus'
-
-
-def test_words_carry_what_they_rest_on_if_it_is_of_these_words():
+    assert said("a red bus", ["bus"]) == 'a <mark class="own">red</mark> bus'  # nobody said whether it is true
     regions = WordRegions(["0000", "9310"])
-    assert said("the bus", regions=regions) == (
-        '<span data-at="0000">the</span> <mark class="own" data-at="9310">bus</mark>'
-    )
-    assert said("the old bus", ["old", "bus"], regions=regions) == "the old bus"
-
-
-def test_hostile_texts_are_texts():
+    html = said("the bus", regions=regions)
+    assert html == '<span data-at="0000">the</span> <mark class="own" data-at="9310">bus</mark>'
+    assert said("the old bus", ["old", "bus"], regions=regions) == "the old bus"  # they are of other words
     assert "<script" not in said("<script>x</script>").replace("&lt;script", "")
 
 

@@ -7,19 +7,13 @@ import pytest
 import tellapart
 from capscore.errors import UserError
 from evaluation import world
-from tellapart.evaluation import grid as run
-from tellapart.models import retrievers
 
 QUICK = {"metrics": ["CIDEr-D", "AvgLen"], "retrievers": "judge"}
 
 
 @pytest.fixture(autouse=True)
 def words_for_photos(monkeypatch):
-    def load(name, device="auto"):
-        return world.WordRetriever(str(name), "references" if name == "minilm" else "photos")
-
-    monkeypatch.setattr(retrievers, "load", load)
-    monkeypatch.setattr(run, "embed_photos", world.embed_photos)
+    world.words_for_photos(monkeypatch)
 
 
 @pytest.fixture
@@ -30,9 +24,8 @@ def data(tmp_path):
 @pytest.fixture
 def captions(tmp_path, data):
     """Every caption has five words; the name of the model would be a tag if it were not escaped."""
-    told = [record["captions"][0].split() for record in world.records_of(data)]
     path = tmp_path / "<b>mine.json"
-    path.write_text(json.dumps({str(i): f"a {words[1]} on a {words[4]}" for i, words in enumerate(told)}))
+    path.write_text(json.dumps(world.exact_and_vague(data)[0]))
     return path
 
 

@@ -29,17 +29,9 @@ from tellapart.evaluation.models import Split
 from tellapart.recipe import EncoderConfig
 
 
-def both_words(data):
-    """Captions that name a photo's thing and place, or only its thing."""
-    told = [record["captions"][0].split() for record in world.records_of(data)]
-    exact = {i: f"a {words[1]} on a {words[-1]}" for i, words in enumerate(told)}
-    vague = {i: f"a {words[1]}" for i, words in enumerate(told)}
-    return exact, vague
-
-
 def test_who_names_thing_and_place_is_found_and_who_names_the_thing_is_mistaken(tmp_path, grid):
     data = world.make(tmp_path / "w", 110)
-    exact, vague = both_words(data)
+    exact, vague = world.exact_and_vague(data)
     scores = grid(data, {"exact": exact, "vague": vague}, retrievers=("word", "judge")).scores
     for retriever in ("word", "judge"):
         assert scores["exact"][f"R@1[{retriever}]"] == 1
@@ -55,7 +47,7 @@ def test_who_names_thing_and_place_is_found_and_who_names_the_thing_is_mistaken(
 
 
 def test_every_score_has_an_interval_a_difference_and_a_signature(data, grid):
-    exact, vague = both_words(data)
+    exact, vague = world.exact_and_vague(data)
     found = grid(data, {"exact": exact, "vague": vague}, retrievers=("word", "judge"))
     scores, intervals, differences = found.scores, found.intervals(), found.differences()
     assert list(differences) == ["vague"]
@@ -71,14 +63,14 @@ def test_every_score_has_an_interval_a_difference_and_a_signature(data, grid):
 
 
 def test_the_row_that_others_are_compared_with_can_be_chosen(data, grid):
-    exact, vague = both_words(data)
+    exact, vague = world.exact_and_vague(data)
     found = grid(data, {"exact": exact, "vague": vague}, against="vague")
     assert list(found.differences()) == ["exact"]
     assert found.differences()["exact"]["CIDEr-D"].value > 0
 
 
 def test_text_is_scored_as_score_does_it(data, grid):
-    exact, vague = both_words(data)
+    exact, vague = world.exact_and_vague(data)
     scores = grid(data, {"exact": exact, "vague": vague}).scores
     told = {str(i): record["captions"] for i, record in enumerate(world.records_of(data))}
     expected = scoring.score({str(i): text for i, text in vague.items()}, told, metrics="CIDEr-D,BLEU,Rep,Prec")
@@ -109,7 +101,7 @@ def test_gaps_to_look_alikes_are_to_the_photos_whose_captions_fit_as_in_the_pape
         words = random.choice([*world.THINGS, *world.PLACES], (2, 3))
         record["captions"] = [" ".join(caption) for caption in words]
     world.write(data, records)
-    exact, vague = both_words(data)
+    exact, vague = world.exact_and_vague(data)
     result = grid(data, {"exact": exact, "vague": vague})
     photos = [world.vector(record["file"].removesuffix(".png"), "word") for record in records]
     references = [[world.vector(text, "word") for text in record["captions"]] for record in records]
@@ -127,7 +119,7 @@ def test_gaps_to_look_alikes_are_to_the_photos_whose_captions_fit_as_in_the_pape
 
 def test_where_photos_have_no_captions_gaps_are_to_the_photos_most_alike(tmp_path, grid):
     data = world.make(tmp_path / "w", 40)
-    exact, _ = both_words(data)
+    exact, _ = world.exact_and_vague(data)
     world.write(data, [record | {"captions": []} for record in world.records_of(data)])
     result = grid(data, {"exact": exact}, metrics="AvgLen")
     files = [record["file"].removesuffix(".png") for record in world.records_of(data)]
@@ -146,7 +138,7 @@ def test_where_photos_have_no_captions_gaps_are_to_the_photos_most_alike(tmp_pat
 
 def test_people_are_scored_by_their_first_caption_and_retrieved_by_all(tmp_path, grid):
     data = world.make(tmp_path / "w", 12, references=3)
-    exact, _ = both_words(data)
+    exact, _ = world.exact_and_vague(data)
     found = grid(data, {"exact": exact}, human=True)
     records = world.records_of(data)
     first = {str(i): record["captions"][0] for i, record in enumerate(records)}
@@ -166,7 +158,7 @@ def test_a_photo_with_a_single_reference_has_no_human_score_by_text(data, grid):
     for record in records[:4]:
         del record["captions"][1:]
     world.write(data, records)
-    exact, _ = both_words(data)
+    exact, _ = world.exact_and_vague(data)
     human = grid(data, {"exact": exact}, human=True).rows["human"]
     for name in ("CIDEr-D", "TT R@1"):
         measure = next(measure for measure in human.statistics if name in measure.names)
@@ -178,7 +170,7 @@ def test_a_photo_with_a_single_reference_has_no_human_score_by_text(data, grid):
 
 def test_no_second_reference_at_all_leaves_people_out_of_text_with_a_reason(tmp_path, grid):
     data = world.make(tmp_path / "w", 5, references=1)
-    exact, _ = both_words(data)
+    exact, _ = world.exact_and_vague(data)
     found = grid(data, {"exact": exact}, human=True)
     assert "CIDEr-D" not in found.scores["human"]
     assert "TT R@1" not in found.scores["human"]
@@ -190,7 +182,7 @@ def test_no_second_reference_at_all_leaves_people_out_of_text_with_a_reason(tmp_
 
 
 def test_photos_that_somebody_did_not_caption_are_distractors_for_all(data, grid):
-    exact, vague = both_words(data)
+    exact, vague = world.exact_and_vague(data)
     partial = {photo: text for photo, text in exact.items() if photo not in (0, 1)}
     found = grid(data, {"exact": exact, "partial": partial, "vague": vague})
     assert found.measured == list(range(2, 12))
@@ -205,12 +197,12 @@ def test_photos_that_somebody_did_not_caption_are_distractors_for_all(data, grid
 
 
 def test_who_said_nothing_is_no_row(data, grid):
-    exact, _ = both_words(data)
+    exact, _ = world.exact_and_vague(data)
     assert list(grid(data, {"exact": exact, "silent": {}}).rows) == ["exact"]
 
 
 def test_models_that_speak_of_different_photos_cannot_be_compared(data, grid):
-    exact, _ = both_words(data)
+    exact, _ = world.exact_and_vague(data)
     with pytest.raises(UserError, match=r"has no photo with captions of all of them"):
         grid(data, {"a": {0: exact[0]}, "b": {1: exact[1]}})
 
@@ -249,7 +241,7 @@ def test_without_any_reference_the_measures_remain_that_need_none(tmp_path, grid
 
 
 def test_a_photo_that_cannot_be_read_is_named_and_has_no_part(data, grid):
-    exact, _ = both_words(data)
+    exact, _ = world.exact_and_vague(data)
     (data.parent / "dog-street.png").unlink()
     found = grid(data, {"exact": {i: exact[i + (i > 0)] for i in range(11)}})
     assert len(found.split.photos) == 11
@@ -262,7 +254,7 @@ def test_a_photo_that_cannot_be_read_is_named_and_has_no_part(data, grid):
 
 
 def test_copies_of_a_photo_are_nobodys_look_alikes(data, grid):
-    exact, _ = both_words(data)
+    exact, _ = world.exact_and_vague(data)
     before = grid(data, {"exact": exact}).look_alikes[0, 0]
     twin = data.parent / world.records_of(data)[before]["file"]
     twin.write_bytes((data.parent / "cat-street.png").read_bytes())

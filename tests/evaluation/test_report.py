@@ -41,15 +41,9 @@ def page(tmp_path):
     return write
 
 
-def captions(data):
-    told = [record["captions"][0].split() for record in world.records_of(data)]
-    exact = {i: f"a {words[1]} on the {words[-1]}" for i, words in enumerate(told)}
-    return exact, {i: f"a {words[1]}" for i, words in enumerate(told)}
-
-
 def test_every_model_stands_beside_every_photo(tmp_path, grid, page):
     data = world.make(tmp_path / "w", 40)
-    exact, vague = captions(data)
+    exact, vague = world.exact_and_vague(data, "the")
     found = page(grid(data, {"exact": exact, "vague": vague}, retrievers=("word", "judge"), human=True))
     articles = [article for article in found.of("article") if "data-kinds" in article]
     assert len(articles) >= 24 + 1
@@ -70,7 +64,7 @@ def test_every_model_stands_beside_every_photo(tmp_path, grid, page):
 
 def test_every_column_is_explained_by_a_tooltip_and_below_the_table(tmp_path, grid, page):
     data = world.make(tmp_path / "w", 30)
-    exact, vague = captions(data)
+    exact, vague = world.exact_and_vague(data, "the")
     found = page(grid(data, {"exact": exact, "vague": vague}, retrievers=("word", HOSTILE), human=True))
     titles = [element["title"] for element in found.of("abbr")]
     text = "".join(found.texts)
@@ -85,7 +79,7 @@ def test_every_column_is_explained_by_a_tooltip_and_below_the_table(tmp_path, gr
 
 def test_the_page_says_in_plain_words_what_was_found_and_which_figure_to_believe(tmp_path, grid, page):
     data = world.make(tmp_path / "w", 30)
-    exact, vague = captions(data)
+    exact, vague = world.exact_and_vague(data, "the")
     measured = grid(data, {"exact": exact, "vague": vague}, retrievers=("word", "judge"))
     text = "".join(page(measured).texts)
     above = text.partition("All ")[0]
@@ -98,7 +92,7 @@ def test_the_page_says_in_plain_words_what_was_found_and_which_figure_to_believe
 def test_a_page_for_everybody_opens_with_photos_that_show_the_difference(tmp_path, grid):
     """Two of ten captions say where; one of these says it wrong, of the others every second one says nothing new."""
     data = world.make(tmp_path / "w", 10)
-    exact, vague = captions(data)
+    exact, vague = world.exact_and_vague(data, "the")
     ours = vague | {7: exact[7], 4: "a tree on the moon"}
     measured = grid(data, {"vague": vague, "ours": ours})
     report.write([measured], [measured.differences()], tmp_path / "page.html", examples=10, first=6)
@@ -116,7 +110,7 @@ def test_a_page_for_everybody_opens_with_photos_that_show_the_difference(tmp_pat
 
 def test_a_page_of_captions_without_any_clear_difference_shows_them_all(tmp_path, grid):
     data = world.make(tmp_path / "w", 10)
-    _, vague = captions(data)
+    _, vague = world.exact_and_vague(data, "the")
     measured = grid(data, {"vague": vague, "same": vague})
     report.write([measured], [measured.differences()], tmp_path / "page.html", examples=10, first=6)
     assert " selected>" not in (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -124,7 +118,7 @@ def test_a_page_of_captions_without_any_clear_difference_shows_them_all(tmp_path
 
 def test_behind_a_caption_is_its_place_by_text_to_text_first(tmp_path, grid, page):
     data = world.make(tmp_path / "w", 12)
-    exact, vague = captions(data)
+    exact, vague = world.exact_and_vague(data, "the")
     records = world.records_of(data)
     records[3]["captions"] = records[3]["captions"][:1]  # people's own caption of it cannot be compared with another
     world.write(data, records)
@@ -140,7 +134,7 @@ def test_behind_a_caption_is_its_place_by_text_to_text_first(tmp_path, grid, pag
 
 def test_what_words_earn_and_weigh(tmp_path, grid):
     data = world.make(tmp_path / "w", 60)
-    exact, vague = captions(data)
+    exact, vague = world.exact_and_vague(data, "the")
     measured = grid(data, {"vague": vague, "exact": exact}, human=True)
 
     report.write([measured], [measured.differences()], tmp_path / "page.html")
@@ -154,7 +148,7 @@ def test_what_words_earn_and_weigh(tmp_path, grid):
 
 def test_texts_from_anybody_are_texts(tmp_path, grid, page):
     data = world.make(tmp_path / "w", 5, name=HOSTILE)
-    exact, _ = captions(data)
+    exact, _ = world.exact_and_vague(data, "the")
     found = page(grid(data, {HOSTILE: dict.fromkeys(exact, HOSTILE), "b": exact}, retrievers=(HOSTILE,)))
     assert len(found.of("script")) == 1  # ours
     assert "".join(found.texts).count(HOSTILE) >= 7
@@ -176,7 +170,7 @@ def test_a_photo_that_went_away_and_one_without_a_look_alike(tmp_path, grid, pag
 
 def test_examples_are_drawn_alike_every_time(tmp_path, grid):
     data = world.make(tmp_path / "w", 40)
-    exact, vague = captions(data)
+    exact, vague = world.exact_and_vague(data, "the")
     pages = []
     for number in range(2):
         measured = grid(data, {"exact": exact, "vague": vague})

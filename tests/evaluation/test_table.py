@@ -17,9 +17,7 @@ from tellapart.evaluation import report, table
 def example(tmp_path, grid):
     """Captions that name thing and place, and those that name only the thing, of 110 photos."""
     data = world.make(tmp_path / "w", 110)
-    told = [record["captions"][0].split() for record in world.records_of(data)]
-    exact = {i: f"a {words[1]} on the {words[-1]}" for i, words in enumerate(told)}
-    vague = {i: f"a {words[1]}" for i, words in enumerate(told)}
+    exact, vague = world.exact_and_vague(data, "the")
     metrics = "CIDEr-D,BLEU,Rep,BadEnd,Stutter,UnusualOrder,Prec,UniCap,AvgLen,Unidiomatic"
     alike = [[(photo + step) % 110 for step in range(1, 6)] for photo in range(110)]
     retrievers = ("word", "a/long.name[of] one")

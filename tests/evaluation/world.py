@@ -10,6 +10,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+from capscore.errors import UserError
+from tellapart.evaluation import grid
+from tellapart.models import retrievers
 from tellapart.retrievers.retriever import Embedded
 
 SIZE = 64
@@ -51,6 +54,25 @@ def embed_photos(retriever, files):
     hashes = [hashlib.sha256(data).hexdigest() for data in there.values()]
     failed = {file: "there is no such file" for file in files if file not in there}
     return Embedded(list(there), hashes, failed, np.array(vectors, np.float32).reshape(-1, SIZE))
+
+
+def words_for_photos(monkeypatch):
+    """Retrievers that see words take the place of all; minilm and text go by references."""
+
+    def load(name, device="auto"):
+        if "nothere" in str(name):
+            raise UserError(f"there is no retriever {name!r}.")
+        return WordRetriever(str(name), "references" if name in ("minilm", "text") else "photos")
+
+    monkeypatch.setattr(retrievers, "load", load)
+    monkeypatch.setattr(grid, "embed_photos", embed_photos)
+
+
+def exact_and_vague(data, article="a"):
+    """Captions that name a photo's thing and place, and those that name only its thing."""
+    told = [record["captions"][0].split() for record in records_of(data)]
+    exact = {i: f"a {words[1]} on {article} {words[-1]}" for i, words in enumerate(told)}
+    return exact, {i: f"a {words[1]}" for i, words in enumerate(told)}
 
 
 def make(folder, count=12, *, references=2, name="world"):

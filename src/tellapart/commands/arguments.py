@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -113,11 +113,33 @@ ATTENTION = """
 """
 
 
-def check_attention(request: argparse.Namespace) -> None:
-    if request.attention and not request.out:
-        raise UserError("--attention needs --out, the folder for the pictures.")
-    if request.word and not request.attention:
-        raise UserError("--word needs --attention, the number of captions to draw.")
+Rules = Sequence[tuple[str, str, str]]
+
+
+def check(request: argparse.Namespace, needs: Rules, excludes: Rules = ()) -> None:
+    """Refuses options that do not go together.
+
+    needs     options, the one that they need, and why
+    excludes  an option, others that it cannot be combined with, and why
+    """
+    for names, needed, why in needs:
+        for name in names.split():
+            if is_set(request, name) and not is_set(request, needed):
+                raise UserError(f"{option(name)} needs {option(needed)}, {why}.")
+    for name, others, why in excludes:
+        for other in others.split():
+            if is_set(request, name) and is_set(request, other):
+                raise UserError(f"{option(name)} and {option(other)} cannot be combined: {why}.")
+
+
+def is_set(request: argparse.Namespace, name: str) -> bool:
+    value = getattr(request, name)
+    return value is not None and value is not False and value != "" and value != []
+
+
+def option(name: str) -> str:
+    """As it is typed: near_duplicates is --near-duplicates."""
+    return f"--{name.replace('_', '-')}"
 
 
 @contextmanager

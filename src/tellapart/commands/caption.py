@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Any
 from capscore.errors import UserError
 from capscore.printable import print_message, print_row
 from capscore.progress import Progress, notice
-from tellapart.commands.arguments import DEVICE, RAY, RAY_HELP, Parser, between, number, positive, stated
+from tellapart.commands.arguments import (
+    DEVICE,
+    RAY,
+    RAY_HELP,
+    Parser,
+    between,
+    check,
+    is_set,
+    number,
+    option,
+    positive,
+    stated,
+)
 from tellapart.data.items import Unusable
 from tellapart.detectors import KINDS
 
@@ -186,32 +198,16 @@ _EXCLUDES = (  # an option, others that it cannot be combined with, and why
 )
 
 
-def _option(name: str) -> str:
-    return f"--{name.replace('_', '-')}"
-
-
-def check(request: argparse.Namespace) -> None:
+def _check(request: argparse.Namespace) -> None:
     """Refuses options that do not go together."""
-
-    def is_set(name: str) -> bool:
-        value = getattr(request, name)
-        return value is not None and value is not False and value != ""
-
-    for names, needed, why in _NEEDS:
-        for name in names.split():
-            if is_set(name) and not is_set(needed):
-                raise UserError(f"{_option(name)} needs {_option(needed)}, {why}.")
-    for name, others, why in _EXCLUDES:
-        for other in others.split():
-            if is_set(name) and is_set(other):
-                raise UserError(f"{_option(name)} and {_option(other)} cannot be combined: {why}.")
+    check(request, _NEEDS, _EXCLUDES)
     suffix = request.out.suffix if request.out else ""
     for name in ("reading_speed", "line_length"):
-        if is_set(name) and suffix not in SUBTITLES:
-            raise UserError(f"{_option(name)} is about subtitles: --out F.srt or F.vtt.")
+        if is_set(request, name) and suffix not in SUBTITLES:
+            raise UserError(f"{option(name)} is about subtitles: --out F.srt or F.vtt.")
     for name in ("contrast_prompt", "answers", "images"):
-        if is_set(name) and not request.endpoint and request.contrast != "prompt":
-            raise UserError(f"{_option(name)} needs --contrast prompt, or --endpoint.")
+        if is_set(request, name) and not request.endpoint and request.contrast != "prompt":
+            raise UserError(f"{option(name)} needs --contrast prompt, or --endpoint.")
     if request.again and suffix in SUBTITLES:
         raise UserError("--again needs --out F.jsonl or F.csv, a file whose captions are to be made anew.")
     if request.watch and suffix not in (".jsonl", ".csv"):
@@ -228,7 +224,7 @@ def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
     if request.watch:
         request.among = request.among or request.path
-    check(request)
+    _check(request)
 
     from tellapart.data.items import gather
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from capscore.errors import UserError
 from capscore.printable import print_message, print_problems, print_row
 from tellapart import journals
-from tellapart.commands.arguments import ATTENTION, DEVICE, Parser, check_attention, stated
+from tellapart.commands.arguments import ATTENTION, DEVICE, Parser, check, stated
+
+_NEEDS = (  # options, the one that they need, and why
+    ("data evaluation", "out", "the folder for the figures"),
+    ("split photos features attention", "data", "the file with the photos"),
+    ("word", "attention", "the number of captions to draw"),
+)
 
 
 def parser() -> Parser:
@@ -39,13 +44,7 @@ def parser() -> Parser:
 
 def main(arguments: list[str]) -> int:
     request = parser().parse_args(arguments)
-    for name in ("data", "evaluation"):
-        if getattr(request, name) and not request.out:
-            raise UserError(f"--{name} needs --out, the folder for the figures.")
-    for name in ("split", "photos", "features", "attention"):
-        if getattr(request, name) and not request.data:
-            raise UserError(f"--{name} needs --data, the file with the photos.")
-    check_attention(request)
+    check(request, _NEEDS)
 
     from tellapart.evaluation import compare
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from capscore.command import TRAINING
 from capscore.printable import print_message, print_problems, print_row
-from tellapart.commands.arguments import ATTENTION, DEVICE, Parser, between, check_attention, stated
+from tellapart.commands.arguments import ATTENTION, DEVICE, Parser, between, check, stated
 
 if TYPE_CHECKING:
     from tellapart.evaluation.evaluate import Evaluation
@@ -78,7 +78,7 @@ def main(arguments: list[str]) -> int:
     from tellapart.evaluation import table
     from tellapart.evaluation.evaluate import REPORT, evaluate
 
-    check_attention(request)
+    check(request, [("attention", "out", "the folder for the pictures")])
     if request.words:
         table.tagger()  # before anything takes time
     for note in scoring.notes(request.metrics):

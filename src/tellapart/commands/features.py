@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from capscore.errors import UserError
 from capscore.printable import counted, print_message, print_row
 from tellapart import detectors
-from tellapart.commands.arguments import RAY, RAY_HELP, Parser, between
+from tellapart.commands.arguments import RAY, RAY_HELP, Parser, between, check, is_set, option
 from tellapart.encoders import ENCODERS
 from tellapart.recipe import EncoderConfig, Pooling
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 _SHOWN = 3  # photos that a sentence names
 _DETECTED = 36  # boxes of a photo
 _FROM: dict[str, Any] = {"from": {"dest": "sources", "type": Path}}
+
+
+_NEEDS = (  # an option, the one that it needs, and why
+    ("threshold", "attributes", "the words that it is about"),
+    ("attributes", "encoder", "a tagger's run, a retriever, or a detector"),
+)
 
 
 def parser() -> Parser:
@@ -95,21 +101,17 @@ def _check(request: argparse.Namespace) -> None:
         raise UserError("--from needs --name, the name of these features in recipes.")
     encoding = ("image_size", "grid", "coarse", "frames", "detector", "detected", "pooling", "ray")
     computing, importing = ("encoder", *encoding, "device", "attributes", "threshold"), ("name", "cap")
-    if request.threshold is not None and not request.attributes:
-        raise UserError("--threshold needs --attributes, the words that it is about.")
-    if request.attributes and not request.encoder:
-        raise UserError("--attributes needs --encoder: a tagger's run, a retriever, or a detector.")
-    for option in encoding if request.attributes else ():
-        if getattr(request, option) is not None:
-            raise UserError(f"--{option.replace('_', '-')} is for features; --attributes are computed as in training.")
-    for option in computing if request.sources else importing:
-        if getattr(request, option) is not None:
+    check(request, _NEEDS)
+    for name in encoding if request.attributes else ():
+        if is_set(request, name):
+            raise UserError(f"{option(name)} is for features; --attributes are computed as in training.")
+    for name in computing if request.sources else importing:
+        if is_set(request, name):
             why = "is for an encoder; --from imports features without one" if request.sources else "needs --from"
-            raise UserError(f"--{option.replace('_', '-')} {why}.")
-    if request.detected and not request.detector:
-        raise UserError("--detected needs --detector, which finds the boxes.")
-    if request.detector and request.ray:
-        raise UserError("--detector and --ray cannot be combined: workers have no detector.")
+            raise UserError(f"{option(name)} {why}.")
+    check(
+        request, [("detected", "detector", "which finds the boxes")], [("detector", "ray", "workers have no detector")]
+    )
 
 
 def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:

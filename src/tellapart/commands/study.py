@@ -9,7 +9,7 @@ from pathlib import Path
 from capscore import files
 from capscore.errors import UserError
 from capscore.printable import print_message, print_problems, print_row, printable
-from tellapart.commands.arguments import ADDRESS, DEVICE, Parser, between, extra, number, port
+from tellapart.commands.arguments import ADDRESS, DEVICE, Parser, between, extra, is_set, number, option, port
 
 _EXAMPLE = "tellapart study new choose plain.jsonl distinctive.jsonl human --data album.json --out study"
 
@@ -90,9 +90,9 @@ def _new(arguments: list[str]) -> int:
 
     from tellapart.neighbours.collection import source
 
-    for option in ("distractors", "near_duplicates"):
-        if request.kind == "compare" and getattr(request, option) is not None:
-            raise UserError(f"--{option.replace('_', '-')} is for order and choose; compare shows one photo.")
+    for name in ("distractors", "near_duplicates"):
+        if request.kind == "compare" and is_set(request, name):
+            raise UserError(f"{option(name)} is for order and choose; compare shows one photo.")
     fields = {name: getattr(request, name) for name in vars(plan)}
     consent = files.read_text(request.consent, most=1 << 20) if request.consent else CONSENT
     plan = Plan(**fields | {"consent": consent})

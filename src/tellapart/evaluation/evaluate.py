@@ -153,6 +153,8 @@ def evaluate(
     scoring.chosen(metrics)  # a misspelt name should not cost minutes
     training_captions, named = scoring.as_training(training), rows.models(_texts(models, "model"))
     base = _row_of(os.fspath(against), named) if against else named[0].recipe or named[0].name
+    if word and not attention:
+        raise UserError("--word needs --attention, the number of captions to draw.")
     if photos is not None and photos < 1:
         raise UserError(f"photos must be 1 or more, not {photos}.")
     splits = [part.some(photos) if photos else part for part in rows.splits(_texts(data, "data file"), split, text)]
