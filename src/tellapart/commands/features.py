@@ -24,6 +24,7 @@ _FROM: dict[str, Any] = {"from": {"dest": "sources", "type": Path}}
 _NEEDS = (  # an option, the one that it needs, and why
     ("threshold", "attributes", "the words that it is about"),
     ("attributes", "encoder", "a tagger's run, a retriever, or a detector"),
+    ("detected", "detector", "which finds the boxes"),
 )
 
 
@@ -101,7 +102,7 @@ def _check(request: argparse.Namespace) -> None:
         raise UserError("--from needs --name, the name of these features in recipes.")
     encoding = ("image_size", "grid", "coarse", "frames", "detector", "detected", "pooling", "ray")
     computing, importing = ("encoder", *encoding, "device", "attributes", "threshold"), ("name", "cap")
-    check(request, _NEEDS)
+    check(request, _NEEDS, [("detector", "ray", "workers have no detector")])
     for name in encoding if request.attributes else ():
         if is_set(request, name):
             raise UserError(f"{option(name)} is for features; --attributes are computed as in training.")
@@ -109,9 +110,6 @@ def _check(request: argparse.Namespace) -> None:
         if is_set(request, name):
             why = "is for an encoder; --from imports features without one" if request.sources else "needs --from"
             raise UserError(f"{option(name)} {why}.")
-    check(
-        request, [("detected", "detector", "which finds the boxes")], [("detector", "ray", "workers have no detector")]
-    )
 
 
 def _compute(request: argparse.Namespace, dataset: DataSet) -> bool:
