@@ -36,7 +36,7 @@ def test_files_captioners_and_people_are_told_by_their_names():
 
 def test_runs_of_one_recipe_are_called_by_what_their_names_begin_with(tmp_path):
     found = models.models(["runs/geg_10,runs/geg_11", "a/plain.json", "x.json,y.json", "gld_0,gld_1", "gld"])
-    assert [model.given for model in found][:2] == ["runs/geg_10", "runs/geg_11"]
+    assert [model.source for model in found][:2] == ["runs/geg_10", "runs/geg_11"]
     recipes = ["geg", "geg", "", "x,y", "x,y", "gld_0,gld_1", "gld_0,gld_1", ""]
     assert [model.recipe for model in found] == recipes
     (tmp_path / "a,b.json").write_text("{}")

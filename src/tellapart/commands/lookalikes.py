@@ -86,14 +86,14 @@ def main(arguments: list[str]) -> int:
     if request.metric == "cosine" and isinstance(alike_above, float) and alike_above > 1:
         raise UserError(f"--alike-above {alike_above:g}: a cosine is a number from -1 to 1.")
     broken: list[str] = []
-    given = caption_files.read(request.captions, broken).by_id if request.captions else None
+    texts = caption_files.read(request.captions, broken).by_id if request.captions else None
     collection = collect(request.data, request.split)
     compared = [example.captions if request.by == "caption" else [""] for example in collection.examples]
     if sum(map(len, compared)) > LARGE and not has_index():
         print_message(
             "so many are compared one by one, which takes hours: `pip install 'tellapart[index]'` is quicker."
         )
-    captions = captions_of(collection, given)  # before the photos are read: a wrong file should not cost an hour
+    captions = captions_of(collection, texts)  # before the photos are read: a wrong file should not cost an hour
     groups = group(
         collection,
         source(request.retriever, request.device),
@@ -137,7 +137,7 @@ def _summary(groups: Groups, collection: Collection) -> list[str]:
     full, none = int((number_of == rule.k).sum()), int((number_of == 0).sum())
     limit = "distance up to" if rule.metric == "euclidean" else "cosine from"
     which = "" if rule.alike_above is None else f" that are similar enough ({limit} {rule.alike_above:.3g})"
-    exact = sum(one.exact for one in sets)
+    exact = sum(of_set.exact for of_set in sets)
     splits: dict[str, set[str]] = {}
     for photo in groups.photos:
         splits.setdefault(photo.sha256, set()).add(photo.split)

@@ -59,8 +59,8 @@ def main(arguments: list[str]) -> int:
 
     from tellapart.rewards.pool import make
 
-    made = make(
+    summary = make(
         request.data, request.out, retriever=request.retriever, k=request.k, split=request.split, device=request.device
     )
-    print_row(f"{request.out}: {counted(made.photos, 'photo')}, {counted(made.references, 'reference')}")
-    return print_problems(made.problems)
+    print_row(f"{request.out}: {counted(summary.photos, 'photo')}, {counted(summary.references, 'reference')}")
+    return print_problems(summary.problems)

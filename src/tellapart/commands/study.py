@@ -98,9 +98,9 @@ def _new(arguments: list[str]) -> int:
     plan = Plan(**fields | {"consent": consent})
     vectors = None if plan.kind == "compare" else source(request.retriever, request.device)
     study = make(request.captions, request.data, request.split, vectors, plan, request.out)
-    asked = sum(not trial.catch for session in study.sessions for trial in session)
+    answers = sum(not trial.catch for session in study.sessions for trial in session)
     print_message(
-        f"{request.out}: {len(study.sessions)} people, {asked} answers; completion code {study.completion_code}"
+        f"{request.out}: {len(study.sessions)} people, {answers} answers; completion code {study.completion_code}"
     )
     print_message(f"next: tellapart study serve {request.out}")
     return 0

@@ -72,7 +72,8 @@ def draw(captioner: PhotoCaptioner, file: Path, caption: str, word: str = "") ->
 
 def file_names(pictures: Sequence[Picture]) -> list[str]:
     """A name for each that no other has."""
-    return [f"{number:03d}.{file_name(one.model)}.{file_name(one.photo)}.png" for number, one in enumerate(pictures, 1)]
+    numbered = enumerate(pictures, 1)
+    return [f"{number:03d}.{file_name(of.model)}.{file_name(of.photo)}.png" for number, of in numbered]
 
 
 def section(pictures: Sequence[Picture]) -> Markup:
@@ -98,7 +99,7 @@ def _scene(captioner: PhotoCaptioner, file: Path, caption: str) -> _Scene | None
         left, top = (photo.width - side) // 2, (photo.height - side) // 2
         photo = photo.crop((left, top, left + side, top + side))
     attended = attention(network, inputs, torch.tensor(tokens, device=captioner.device), bos=words.bos)
-    if not all(one.regions for one in attended.words):
+    if not all(word.regions for word in attended.words):
         return None
     ids = inputs[ATTRIBUTES].values[0, :, 0].int().tolist() if ATTRIBUTES in inputs else []
     return _Scene(photo, boxes, caption.split(), attended, [words.decode([id]) for id in ids])
@@ -143,8 +144,8 @@ def _four_panels(scene: _Scene, config: GliedConfig, place: int) -> Image.Image:
     last = weights.attributes[-1].mean(0).cpu() if weights.attributes else None
     tile = _fitted(scene.photo, _LARGE)
     below = _LINE * (TOP + 1)
-    before = scene.words[place - 1] if place else "the beginning"
-    heading = f"{' '.join(scene.words)}   |   after {before!r}: {scene.words[place]!r}"
+    previous = scene.words[place - 1] if place else "the beginning"
+    heading = f"{' '.join(scene.words)}   |   after {previous!r}: {scene.words[place]!r}"
     width = max(2 * tile.width + 3 * _MARGIN, round(_font().getlength(heading)) + 2 * _MARGIN)
     sheet = Image.new("RGB", (width, tile.height + below + 2 * _LINE + _MARGIN), _PAPER)
     pen = ImageDraw.Draw(sheet)

@@ -60,11 +60,11 @@ class Captioners:
         if model.kind == "captioner":
             self.load(model)
         elif model.kind == "file":
-            caption_files.read(model.given)
+            caption_files.read(model.source)
 
     def load(self, model: Model) -> PhotoCaptioner:
         if model.name not in self._loaded:
-            self._loaded[model.name] = self._load(model.given)
+            self._loaded[model.name] = self._load(model.source)
         return self._loaded[model.name]
 
     def captions_of(self, model: Model, split: Split) -> ModelCaptions:

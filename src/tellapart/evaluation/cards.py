@@ -305,7 +305,7 @@ def photo_list(grid: Grid, pictures: Pictures, find_regions: FindRegions, exampl
     clear = {name: _clarities(grid, cards, photos, name, base) for name in ours if name != base}
     best = next(iter(clear), "") if first else ""
     kinds, orders, sorted_by = [], [], "the order of the data"
-    scene_changes = [-pictures.strip(one.file)[1] if one.is_clip else 0.0 for one in cards]
+    scene_changes = [-pictures.strip(card.file)[1] if card.is_clip else 0.0 for card in cards]
     if best or any(scene_changes):
         order = np.argsort(positions(clear[best]) if best else scene_changes, kind="stable").tolist()
         photos, cards = [photos[number] for number in order], [cards[number] for number in order]
@@ -313,7 +313,7 @@ def photo_list(grid: Grid, pictures: Pictures, find_regions: FindRegions, exampl
         orders.append(Order(sorted_by, photos))
         sorted_by = "scene changes, the most drastic first"
     if best:
-        shown = frozenset([number for number, one in enumerate(clear[best]) if one.is_clear][:first])
+        shown = frozenset([number for number, case in enumerate(clear[best]) if case.is_clear][:first])
         sorted_by = f"{best} right, and not the same as {base}"
         if shown:
             kinds.append(Kind(f"{counted(len(shown), 'photo')}: {sorted_by}", shown, at_first=True))

@@ -87,7 +87,7 @@ def read_runs(folders: Sequence[str]) -> list[Run]:
     for folder in folders:
         if not files.is_folder(Path(folder)) or not files.is_file(Path(folder) / "recipe.yaml"):
             raise UserError(f"{folder} is not a run folder: `tellapart train` writes recipe.yaml into one.")
-    return [_read_run(Path(model.given), model.name) for model in models.models(folders)]
+    return [_read_run(Path(model.source), model.name) for model in models.models(folders)]
 
 
 def _read_run(folder: Path, name: str) -> Run:

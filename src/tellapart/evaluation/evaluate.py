@@ -101,7 +101,7 @@ class Evaluation:
         )
 
     def _repr_html_(self) -> str:
-        return "".join(report.summary(grid, one) for grid, one in zip(self.grids, self.differences, strict=True))
+        return "".join(report.summary(*of_grid) for of_grid in zip(self.grids, self.differences, strict=True))
 
 
 def evaluate(
@@ -166,15 +166,15 @@ def evaluate(
         captioners = Captioners(folder / "captions", device, Path(features) if features else None, sources, detector)
         for model in named:
             captioners.check(model)
-        asked = _retrievers(None if retrievers is None else _texts(retrievers, "retriever"), device)
-        reader, left_out = text_reader(asked, device)
+        loaded = _retrievers(None if retrievers is None else _texts(retrievers, "retriever"), device)
+        reader, left_out = text_reader(loaded, device)
         grids, problems = list[Grid](), list[str]()
         for part in splits:
             grid, sentences = grid_of(
                 part,
                 named,
                 captioners,
-                [retriever for retriever in asked if retriever.sees == "photos"],
+                [retriever for retriever in loaded if retriever.sees == "photos"],
                 reader,
                 against=base,
                 near_duplicates=near_duplicates,
@@ -195,8 +195,9 @@ def evaluate(
             if not any(model.name in grid.rows for grid in grids):
                 what = "reference" if model.kind == "human" else "caption"
                 names = ", ".join(part.name for part in splits)
-                raise UserError(f"{model.given}: has no {what} for the photos of {names}.")
-        pictures = [one for grid in grids for one in captioners.attention(grid.first_captions(), attention, word)]
+                raise UserError(f"{model.source}: has no {what} for the photos of {names}.")
+        drawn = (captioners.attention(grid.first_captions(), attention, word) for grid in grids)
+        pictures = [picture for of_grid in drawn for picture in of_grid]
         result = Evaluation(grids, named, problems, captioners.word_regions, pictures)
         if show:
             show(result)
@@ -227,12 +228,12 @@ def _folder(out: Name | None) -> Iterator[Path]:
 def _row_of(name: str, models: Sequence[Model]) -> str:
     """The row that --against names, as the model was given or as the row is called."""
     for model in models:
-        if name in (model.given, model.name):
+        if name in (model.source, model.name):
             return model.name
-        together = ",".join(other.given for other in models if other.recipe == model.recipe)
+        together = ",".join(other.source for other in models if other.recipe == model.recipe)
         if model.recipe and name in (model.recipe, together):
             return model.recipe
-    raise UserError(f"--against {name}: this is none of the models: {', '.join(model.given for model in models)}.")
+    raise UserError(f"--against {name}: this is none of the models: {', '.join(model.source for model in models)}.")
 
 
 def _retrievers(names: Sequence[str] | None, device: str) -> list[Retriever]:
@@ -287,7 +288,7 @@ def grid_of(
     problems = readable.problems + sentences
     if not participants:
         return None, problems
-    names = [name for one in participants for name in (one.model.recipe, one.model.name) if name]
+    names = [name for captions in participants for name in (captions.model.recipe, captions.model.name) if name]
     groups, without_groups = None, {}
     if reader is not None:
         try:
@@ -316,9 +317,9 @@ def trained(models: Sequence[Model]) -> list[Run]:
     """The models that are run folders with a log, under the names that they have here."""
     runs = []
     for model in models:
-        if all(files.is_file(Path(model.given) / name) for name in NEEDED):
+        if all(files.is_file(Path(model.source) / name) for name in NEEDED):
             with suppress(UserError):  # a log that is damaged, or empty as yet, is no reason to have no page
-                runs.append(replace(read_runs([model.given])[0], name=model.name))
+                runs.append(replace(read_runs([model.source])[0], name=model.name))
     return runs
 
 

@@ -101,9 +101,9 @@ def mean_of(runs: Sequence[Row]) -> Figures:
     """The means over several runs of one recipe of the scores that all of them have."""
     names = [name for name in runs[0].signature if all(name in run.signature for run in runs)]
     measures = [
-        mean_of_runs([next(m for m in run.statistics if m.names == one.names) for run in runs])
-        for one in runs[0].statistics
-        if set(one.names) & set(names)
+        mean_of_runs([next(m for m in run.statistics if m.names == measure.names) for run in runs])
+        for measure in runs[0].statistics
+        if set(measure.names) & set(names)
     ]
     return Figures(measures, {name: f"{runs[0].signature[name]}|runs:{len(runs)}" for name in names})
 
@@ -174,11 +174,11 @@ class Grid:
             "skipped": self.skipped,
             "models": {
                 name: {
-                    "given": ",".join(self.rows[run].captions.model.given for run in self.runs.get(name, [name])),
+                    "given": ",".join(self.rows[run].captions.model.source for run in self.runs.get(name, [name])),
                     "interval": {score: list(ends) for score, ends in intervals[name].items()},
                     "difference": {
-                        score: {"difference": one.value, "interval": [one.low, one.high], "p": one.p}
-                        for score, one in differences.get(name, {}).items()
+                        score: {"difference": change.value, "interval": [change.low, change.high], "p": change.p}
+                        for score, change in differences.get(name, {}).items()
                     },
                     "signature": row.signature,
                 }
@@ -201,7 +201,7 @@ def embed(retrievers: Sequence[Retriever], split: Split) -> tuple[Split, list[Em
     """The photos as each retriever sees them, and the split without those that cannot be read."""
     files = list(dict.fromkeys(str(photo.file) for photo in split.photos))
     embedded = [embed_photos(retriever, files) for retriever in retrievers]
-    failed = {file: why for one in embedded for file, why in one.failed.items()}
+    failed = {file: why for of_retriever in embedded for file, why in of_retriever.failed.items()}
     return split.without(failed) if failed else split, embedded
 
 
@@ -220,17 +220,17 @@ def photo_retrievers_of(
         row_of = {file: row for row, file in enumerate(of_files.files)}
         rows = [row_of[str(photo.file)] for photo in split.photos]
         vectors, hashes = of_files.vectors[rows], [of_files.sha256[row] for row in rows]
-        groups, how = None, f"image-{retrieval.GROUP}"
+        groups, basis = None, f"image-{retrieval.GROUP}"
         if by_caption:
             photos = [Photo(str(photo.file), sha, photo.id) for photo, sha in zip(split.photos, hashes, strict=True)]
             captions = mining.Captions(embed_captions(retriever, texts), owners)
             mined = mining.mine(photos, vectors, Rule("caption", k=retrieval.GROUP), captions)
-            groups, how = mined.indices, f"caption-{retrieval.GROUP}"
+            groups, basis = mined.indices, f"caption-{retrieval.GROUP}"
             if mined.recall is not None:  # of a search by an index
-                how += f"|recall:{mined.recall:.3f}"
+                basis += f"|recall:{mined.recall:.3f}"
         _, copies = np.unique(hashes, return_inverse=True)
         gallery = retrieval.gallery(vectors, copies, near_duplicates=near_duplicates, groups=groups)
-        photo_retrievers.append(PhotoRetriever(retriever, gallery, near_duplicates, how))
+        photo_retrievers.append(PhotoRetriever(retriever, gallery, near_duplicates, basis))
     return photo_retrievers
 
 
@@ -275,7 +275,7 @@ def measure(
         rows,
         runs,
         against,
-        {one.retriever.name: one.retriever.sha256 for one in photo_retrievers},
+        {of.retriever.name: of.retriever.sha256 for of in photo_retrievers},
         photo_retrievers[0].gallery.look_alikes if photo_retrievers else np.full((len(split.photos), 0), -1),
         skipped,
         tuple(chosen.names) if chosen.by_name else (),
@@ -396,8 +396,8 @@ def _add_text(
     if models:
         compared = references or {str(photo): [""] for photo in measured}  # which measures of captions alone do not use
         captions = [{photo: row.captions.first(int(photo)) for photo in compared} for row in models]
-        asked = metrics if references else scoring.without_references(training)
-        all_scores = scoring.compare(captions, compared, metrics=asked, training=training)
+        possible = metrics if references else scoring.without_references(training)
+        all_scores = scoring.compare(captions, compared, metrics=possible, training=training)
         for row, scores in zip(models, all_scores, strict=True):
             skipped |= _add_scores(row, scores, count)
     others = {photo: texts[1:] for photo, texts in references.items() if len(texts) > 1}

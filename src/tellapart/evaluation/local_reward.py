@@ -188,9 +188,9 @@ class LocalReward:
         steps = np.linspace(heavy.min(initial=np.inf), heavy.max(initial=-np.inf), _EXAMPLES + 1)
         chosen = []
         for low, high in pairwise(steps):
-            here = np.flatnonzero((heavy >= low) & (heavy <= high))
-            if len(here):
-                best = here[counts[here].argmax()]
+            inside = np.flatnonzero((heavy >= low) & (heavy <= high))
+            if len(inside):
+                best = inside[counts[inside].argmax()]
                 chosen.append((float(heavy[best]), " ".join(self._tokenizer.words[t] for t in different[best])))
         return list(dict.fromkeys(chosen))
 
@@ -209,10 +209,10 @@ def _trained_on(run: Run) -> list[tuple[str, ...]]:
 def weights(local: LocalReward, drawn: dict[str, Markup]) -> Figure:
     """The figure of n-grams' weights, with examples (Figs. 3-4 of the GLD paper)."""
     lengths, series = local.weights(), []
-    for one in lengths:
-        centres = ((one.edges[1:] + one.edges[:-1]) / 2).tolist()
-        points = list(zip(centres, (100 * one.shares).tolist(), strict=True))
-        series.append(Series(f"n = {one.order}", points, one.order + 3))
+    for length in lengths:
+        centres = ((length.edges[1:] + length.edges[:-1]) / 2).tolist()
+        points = list(zip(centres, (100 * length.shares).tolist(), strict=True))
+        series.append(Series(f"n = {length.order}", points, length.order + 3))
     marks = [Mark(local.config.word_threshold, "η, words"), Mark(local.config.threshold, "λ, n-grams")]
     chart = plots.lines("Share of n-grams (%) by weight", series, x="TF-IDF weight", marks=marks)
     examples = render("evaluation/pages/ngrams.html", lengths=lengths)

@@ -27,19 +27,19 @@ _SEED = 0  # of photos that are drawn
 
 @dataclass(frozen=True)
 class Model:
-    given: str  # as the user named it
+    source: str  # as the user named it
     name: str  # of its row
     kind: Literal["captioner", "file", "human"]
     recipe: str = ""  # what it and others are runs of, which have a row together
 
 
-def models(given: Sequence[str]) -> list[Model]:
+def models(sources: Sequence[str]) -> list[Model]:
     """Each with the shortest name that no other could have: its file's or folder's, longer where that is not enough.
 
     A,B,C are runs of one recipe, which is called by what their names begin with.
     """
-    runs = [[text] if "," not in text or files.is_file(Path(text)) else text.split(",") for text in given]
-    for text, together in zip(given, runs, strict=True):
+    runs = [[text] if "," not in text or files.is_file(Path(text)) else text.split(",") for text in sources]
+    for text, together in zip(sources, runs, strict=True):
         if len(together) > 1 and not all(together):
             raise UserError(f"{text}: a run has no name before or after a comma.")
     named = _named([text for together in runs for text in together])
@@ -58,39 +58,39 @@ def models(given: Sequence[str]) -> list[Model]:
     return result
 
 
-def _named(given: Sequence[str]) -> list[Model]:
-    real = [text if _is_named(text) else str(files.real(Path(text))) for text in given]
-    if twice := next((text for text, path in zip(given, real, strict=True) if real.count(path) > 1), None):
+def _named(sources: Sequence[str]) -> list[Model]:
+    real = [text if _is_named(text) else str(files.real(Path(text))) for text in sources]
+    if twice := next((text for text, path in zip(sources, real, strict=True) if real.count(path) > 1), None):
         raise UserError(f"{twice} is named twice.")
-    candidates = [_names(text) for text in given]
+    candidates = [_names(text) for text in sources]
     times = Counter(name for names in candidates for name in set(names))
     return [
         Model(text, next((name for name in names if times[name] == 1), text), _kind(text))
-        for text, names in zip(given, candidates, strict=True)
+        for text, names in zip(sources, candidates, strict=True)
     ]
 
 
-def _is_named(given: str) -> bool:
-    return given == HUMAN or given in EMBEDDED
+def _is_named(source: str) -> bool:
+    return source == HUMAN or source in EMBEDDED
 
 
-def _names(given: str) -> list[str]:
+def _names(source: str) -> list[str]:
     """Possible names of a model, from short to long."""
-    if _is_named(given):
-        return [given]
-    if _kind(given) == "captioner" and len(together := members(given)) > 1:
+    if _is_named(source):
+        return [source]
+    if _kind(source) == "captioner" and len(together := members(source)) > 1:
         of_members = [_names(member) for member in together]
         longest = max(map(len, of_members))
         return ["+".join(names[min(i, len(names) - 1)] for names in of_members) for i in range(longest)]
-    parts = files.real(Path(given)).parts[1:]
+    parts = files.real(Path(source)).parts[1:]
     longer = ["/".join(parts[-length:]) for length in range(1, len(parts) + 1)]
-    return [Path(parts[-1].removesuffix(".gz")).stem, *longer] if _kind(given) == "file" else longer
+    return [Path(parts[-1].removesuffix(".gz")).stem, *longer] if _kind(source) == "file" else longer
 
 
-def _kind(given: str) -> Literal["captioner", "file", "human"]:
-    if given == HUMAN:
+def _kind(source: str) -> Literal["captioner", "file", "human"]:
+    if source == HUMAN:
         return "human"
-    is_file = Path(given.removesuffix(".gz")).suffix in _FILES and not _is_named(given)
+    is_file = Path(source.removesuffix(".gz")).suffix in _FILES and not _is_named(source)
     return "file" if is_file else "captioner"
 
 
@@ -118,14 +118,14 @@ class Split:
         return replace(self, photos=[self.photos[place] for place in sorted(chosen.tolist())])
 
 
-def splits(given: Sequence[str], split: str, text: str = "") -> list[Split]:
+def splits(sources: Sequence[str], split: str, text: str = "") -> list[Split]:
     """The photos of each data set; a folder of photos is one, without references.
 
-    given  DATA.json:NAME is a split of its own, such as a domain of nocaps
-    text   the key of another kind of text that stands for the captions
+    sources  DATA.json:NAME is a split of its own, such as a domain of nocaps
+    text     the key of another kind of text that stands for the captions
     """
     parts = []
-    for path in given:
+    for path in sources:
         source, colon, part = path.rpartition(":")
         if not colon or not items.is_data_file(source) or files.is_file(Path(path)):
             source, part = path, ""
@@ -177,7 +177,7 @@ def by_people(model: Model, split: Split) -> ModelCaptions:
 
 def from_file(model: Model, split: Split) -> ModelCaptions:
     """The first caption of each id of the split that the file has."""
-    read = caption_files.read(model.given)
+    read = caption_files.read(model.source)
     of_files = {caption_files.place(str(photo.file)): str(photo.id) for photo in split.photos}
     of_ids = {str(photo.id): row for row, photo in enumerate(split.photos)}
     ids = caption_files.photos_meant(read.by_id, of_ids, of_files)
@@ -186,7 +186,7 @@ def from_file(model: Model, split: Split) -> ModelCaptions:
         row = of_ids[ids[name]] if name in ids else None
         if row is not None and texts:
             if row in of_photo:
-                raise UserError(f"{model.given}: two of its captions are of one photo of {split.source}: {name!r}.")
+                raise UserError(f"{model.source}: two of its captions are of one photo of {split.source}: {name!r}.")
             of_photo[row] = texts[:1]
     return ModelCaptions(model, of_photo)
 
@@ -201,7 +201,7 @@ def taking_part(
     """
     photos, problems, kept = len(split.photos), [], []
     for model in captions:
-        name, count = model.model.given, len(model.of_photo)
+        name, count = model.model.source, len(model.of_photo)
         if count == 0 or (not alone and 2 * count < photos):
             problems.append(f"{name}: has captions of {count} of the {photos} photos of {split.name}; left out.")
             continue

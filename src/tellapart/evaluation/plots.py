@@ -57,7 +57,7 @@ def lines(
 ) -> Markup:
     """Curves.  `x` says what goes to the right; where `words` are given they stand there instead, at 0, 1, 2 ...,
     and the curves above zero."""
-    points = [point for one in series for point in one.points]
+    points = [point for curve in series for point in curve.points]
     left, right = _axis([h for h, _ in points], exact=True)
     low, high = _axis([*(v for _, v in points), *([0.0] if words else [])], exact=False)
     legend = _legend(series)
@@ -93,11 +93,11 @@ def lines(
         ],
         curves=[
             (
-                one,
-                2.6 if len(one.points) <= _MANY else 0.01,
-                [(across(h), down(v), f"{one.name}, {place(h)}: {_number(v)}") for h, v in one.points],
+                curve,
+                2.6 if len(curve.points) <= _MANY else 0.01,
+                [(across(h), down(v), f"{curve.name}, {place(h)}: {_number(v)}") for h, v in curve.points],
             )
-            for one in series
+            for curve in series
         ],
     )
 
@@ -125,12 +125,12 @@ def _legend(series: Sequence[Series]) -> list[list[tuple[float, Series]]]:
     """In each row, series with the places where their names begin."""
     rows: list[list[tuple[float, Series]]] = [[]]
     h = 12.0
-    for one in series:
-        wide = 34 + _LETTER * len(one.name)
+    for curve in series:
+        wide = 34 + _LETTER * len(curve.name)
         if rows[-1] and h + wide > WIDTH:
             rows.append([])
             h = 12.0
-        rows[-1].append((h, one))
+        rows[-1].append((h, curve))
         h += wide
     return rows
 

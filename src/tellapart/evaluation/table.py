@@ -316,7 +316,7 @@ def associations(captions: Mapping[str, Sequence[str]], tag: Tag, top: int = TOP
                     for lemma in of_model
                     if lemma[0] == kind and (value := information(lemma, of_model)) > 0
                 ),
-                key=lambda one: (-one.information, one.word),
+                key=lambda word: (-word.information, word.word),
             )[:top]
             for name, of_model in counts.items()
         }
@@ -353,7 +353,7 @@ def word_table(associations: Associations) -> str:
     """For a terminal: a column for each model."""
     parts = []
     for kind, by_model in associations.items():
-        words = zip_longest(*([one.word for one in of_model] for of_model in by_model.values()), fillvalue="")
+        words = zip_longest(*([word.word for word in of_model] for of_model in by_model.values()), fillvalue="")
         rows = [list(by_model), *map(list, words)]
         wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ("  ".join(word.ljust(w) for word, w in zip(row, wide, strict=True)).rstrip() for row in rows)

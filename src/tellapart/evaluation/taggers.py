@@ -129,7 +129,7 @@ def evaluate(
     if len({source.name for source in sources.values()}) == len(sources):
         sources = {source.name: source for source in sources.values()}
     datasets = [examples.read(Path(file)) for file in data]
-    asked = [_chosen(dataset, split, photos) for dataset in datasets]
+    chosen = [_chosen(dataset, split, photos) for dataset in datasets]
     encoder = Encoder(EncoderConfig())
     learned = [[e for e in in_split(dataset.examples, training) if e.captions] for dataset in datasets]
     kind_of = parts_of_speech(text for part in learned for example in part for text in example.captions)
@@ -140,7 +140,7 @@ def evaluate(
         has = torch.from_numpy(mentions(captions, WordTokenizer(words)) > 0).float()
         probe = linear_probe(torch.cat([vectors for _, vectors in pooled]), has)
     results = []
-    for dataset, wanted in zip(datasets, asked, strict=True):
+    for dataset, wanted in zip(datasets, chosen, strict=True):
         readable, vectors = _pooled(encoder, dataset.name, wanted, features)
         tagged = {name: _tag(source, readable, dataset.name, features) for name, source in sources.items()}
         usable = np.all([np.isfinite(scores).all(1) for scores in tagged.values()], 0)  # by each, so that all compare

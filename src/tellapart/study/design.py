@@ -115,7 +115,7 @@ def make(captions: Sequence[str], data: str, split: str, vectors: Source | None,
 def _read(captions: Sequence[str], data: str, split: str) -> tuple[list[Example], list[ModelCaptions]]:
     (photos,) = evaluated.splits([data], split)
     models = evaluated.models(captions)
-    if wrong := next((model.given for model in models if model.kind == "captioner"), None):
+    if wrong := next((model.source for model in models if model.kind == "captioner"), None):
         raise UserError(f"{wrong}: a study takes caption files; make one with `tellapart caption --out F.jsonl`.")
     systems = []
     for model in models:
@@ -123,7 +123,7 @@ def _read(captions: Sequence[str], data: str, split: str) -> tuple[list[Example]
         if not system.of_photo and model.kind == "human":
             raise UserError(f"{photos.source}: has no references, so that human has no captions.")
         if not system.of_photo:
-            raise UserError(f"{model.given}: none of its captions is of a photo of {photos.source}.")
+            raise UserError(f"{model.source}: none of its captions is of a photo of {photos.source}.")
         systems.append(system)
     return photos.photos, systems
 
