@@ -96,9 +96,8 @@ def _recipe(folder: Path) -> dict[str, Any]:
 
 def preload(commands: Iterable[str]) -> None:
     """Imports, and nothing else: what is forked after this starts at once."""
-    from tellapart.__main__ import COMMANDS
 
-    for name in ("torch", "tellapart.captioning.captioner", *(COMMANDS[command][0] for command in commands)):
+    for name in ("torch", "tellapart.captioning.captioner", *(f"tellapart.commands.{command}" for command in commands)):
         import_module(name)
     for command, module in _LATER.items():
         if command in commands:

@@ -55,7 +55,7 @@ def _printed(*arguments: str) -> str:
 
 def _commands() -> str:
     parts = ["What `tellapart COMMAND --help` prints.\n", _block(_printed("--help"))]
-    for name, (_, line) in COMMANDS.items():
+    for name, line in COMMANDS.items():
         parts.append(f"\n## tellapart {name}\n\n{_cell(line[0].upper() + line[1:])}.\n")
         text = _printed(name, "--help")
         if name == "train":  # they have a page

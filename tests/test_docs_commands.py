@@ -45,7 +45,7 @@ def test_the_program_takes_each_command_of_a_page(page, monkeypatch):
         if command == "train":
             if not words[1].endswith(".yaml"):
                 asked([word for word in arguments if word not in ("--plugin", "brief.py")])
-        elif hasattr(module := import_module(COMMANDS[command][0]), "parser"):
+        elif hasattr(module := import_module(f"tellapart.commands.{command}"), "parser"):
             module.parser().parse_args(arguments)
         elif command != "study":  # whose actions have parsers of their own; its page is run
             assert arguments == []

@@ -15,29 +15,26 @@ from capscore.printable import print_message, printable_streams
 from tellapart import plugins
 from tellapart.version import __version__, commit
 
-COMMANDS = {  # name: (module with `main(arguments) -> exit code`, what it does)
-    "demo": ("tellapart.commands.demo", "caption the embedded album and write a page with photos and captions"),
-    "caption": ("tellapart.commands.caption", "caption photos, folders of photos or a data file"),
-    "train": ("tellapart.commands.train", "train a captioner or a retriever with a recipe"),
-    "adapt": ("tellapart.commands.adapt", "fine-tune a captioner on photos without captions"),
-    "score": ("tellapart.commands.score", "score captions against references: BLEU, METEOR, CIDEr-D and others"),
-    "evaluate": (
-        "tellapart.commands.evaluate",
-        "measure the accuracy and the distinctiveness of captions",
-    ),
-    "compare": ("tellapart.commands.compare", "compare training runs: tables, curves, captions that changed"),
-    "lookalikes": ("tellapart.commands.lookalikes", "find photos that look alike, near-duplicates and copies"),
-    "write": ("tellapart.commands.write", "write captions into XMP sidecars, text files or the photos"),
-    "alt": ("tellapart.commands.alt", "write alt texts into the HTML and Markdown pages of a site"),
-    "lint": ("tellapart.commands.lint", "find captions that accessibility checkers would flag"),
-    "serve": ("tellapart.commands.serve", "caption a folder and review the captions on a web page; a JSON API"),
-    "prepare": ("tellapart.commands.prepare", "convert a data set to the format of the other commands"),
-    "study": ("tellapart.commands.study", "run the human studies of the papers: new, serve, results, simulate, size"),
-    "features": ("tellapart.commands.features", "compute or import the features of a data set and cache them"),
-    "pool": ("tellapart.commands.pool", "prepare rewards of captions for other trainers, and serve them"),
-    "check": ("tellapart.commands.check", "check the captioners, rewards, measures, readers and encoders of a plugin"),
-    "models": ("tellapart.commands.models", "list captioners, retrievers, encoders and recipes"),
-    "doctor": ("tellapart.commands.doctor", "check this machine and the installation"),
+COMMANDS = {  # name: what it does; commands/NAME.py has `main(arguments) -> exit code`
+    "demo": "caption the embedded album and write a page with photos and captions",
+    "caption": "caption photos, folders of photos or a data file",
+    "train": "train a captioner or a retriever with a recipe",
+    "adapt": "fine-tune a captioner on photos without captions",
+    "score": "score captions against references: BLEU, METEOR, CIDEr-D and others",
+    "evaluate": "measure the accuracy and the distinctiveness of captions",
+    "compare": "compare training runs: tables, curves, captions that changed",
+    "lookalikes": "find photos that look alike, near-duplicates and copies",
+    "write": "write captions into XMP sidecars, text files or the photos",
+    "alt": "write alt texts into the HTML and Markdown pages of a site",
+    "lint": "find captions that accessibility checkers would flag",
+    "serve": "caption a folder and review the captions on a web page; a JSON API",
+    "prepare": "convert a data set to the format of the other commands",
+    "study": "run the human studies of the papers: new, serve, results, simulate, size",
+    "features": "compute or import the features of a data set and cache them",
+    "pool": "prepare rewards of captions for other trainers, and serve them",
+    "check": "check the captioners, rewards, measures, readers and encoders of a plugin",
+    "models": "list captioners, retrievers, encoders and recipes",
+    "doctor": "check this machine and the installation",
 }
 
 RESUMABLE = {  # what the same command needs to continue
@@ -48,7 +45,7 @@ RESUMABLE = {  # what the same command needs to continue
 
 def usage() -> str:
     width = max(map(len, COMMANDS))
-    lines = [f"  {name:<{width}}  {line}" for name, (_, line) in COMMANDS.items()]
+    lines = [f"  {name:<{width}}  {line}" for name, line in COMMANDS.items()]
     return "\n".join(
         [
             "usage: tellapart COMMAND ... [--help]",
@@ -102,7 +99,7 @@ def _run(arguments: list[str]) -> int:
         print_message(f"tellapart: there is no command {command!r}; {hint}")
         return 2
     try:
-        run = import_module(COMMANDS[command][0]).main
+        run = import_module(f"tellapart.commands.{command}").main
         code: int = run(plugins.take(rest))
         if sys.stdout:
             sys.stdout.flush()

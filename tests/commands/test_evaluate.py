@@ -190,15 +190,3 @@ def test_captions_of_the_training_data_can_be_given(evaluate, files, tmp_path):
     results = json.loads((tmp_path / "out" / "results.json").read_text())["world"]
     assert results["exact"]["Novel"] == pytest.approx(11 / 12)
     assert results["human"]["Novel"] == 1
-
-
-def test_ids_of_any_kind_make_files_that_others_can_read(evaluate, files, tmp_path):
-    data, _, _ = files
-    records = world.records_of(data)
-    records[0]["id"] = "a photo / with\tblanks"
-    world.write(data, records, "my data/set")
-    out = tmp_path / "out"
-    assert evaluate("human", "--data", data, *QUICK, "--out", out)[0] == 0
-    lines = (out / "my data%2Fset.human.qrels").read_text().splitlines()
-    assert all(len(line.split(" ")) == 4 for line in lines)
-    assert lines[0] == "a%20photo%20/%20with%09blanks 0 a%20photo%20/%20with%09blanks 1"

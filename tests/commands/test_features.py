@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from support import region_archives as archives
+from support.written import put
 from tellapart.captioners.transformer import TINY
 from tellapart.data import examples
 from tellapart.features.sources import open_imported
@@ -109,29 +110,25 @@ def test_captions_of_a_second_run_are_kept(trained, world, tellapart, tmp_path):
         assert said in err
 
 
-def test_a_photo_whose_features_are_not_there_is_named(trained, world, tellapart, tmp_path):
-    data = {"dataset": "pets", "images": [{"id": id, "file": f"{id}.jpg"} for id in (0, 99)]}
-    (tmp_path / "data.json").write_text(json.dumps(data))
-    code, out, err = tellapart("caption", tmp_path / "data.json", "--model", trained, "--features", world / "features")
-    assert (code, out.count("\n")) == (1, 1)
-    assert f"{tmp_path / '99.jpg'}: has no features in {world / 'features' / 'pets.bottom_up'}\n" in err
-
-
-def test_it_cannot_caption_photos_that_it_is_shown(trained, world, tellapart, photo_folder):
-    code, out, err = tellapart("caption", photo_folder, "--model", trained)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "was trained on imported features (bottom_up)" in err
-    assert "--features DIR" in err
-
-
-@pytest.mark.parametrize("what", ["photos", "0.png", "nothing"])
-def test_features_that_are_not_of_these_photos_are_refused(trained, world, tellapart, photo_folder, what, tmp_path):
-    paths = {"photos": photo_folder, "0.png": photo_folder / "0.png", "nothing": world / "data.json"}
-    features = tmp_path if what == "nothing" else world / "features"
-    code, out, err = tellapart("caption", paths[what], "--model", trained, "--features", features)
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    said = {"photos": "no features 'bottom_up' of the data set 'photos'", "0.png": "features are stored per data set"}
-    assert said.get(what, "no features 'bottom_up' of the data set 'pets'") in err
+@pytest.mark.parametrize(
+    ("path", "features", "word"),
+    [
+        ("photos", None, "was trained on imported features (bottom_up)"),
+        ("photos", "features", "no features 'bottom_up' of the data set 'photos'"),
+        ("photos/0.png", "features", "features are stored per data set"),
+        ("data.json", "photos", "no features 'bottom_up' of the data set 'pets'"),
+        ("new.json", "features", "99.jpg: has no features in"),
+    ],
+)
+def test_it_captions_no_photo_that_has_no_features(trained, world, tellapart, photo_folder, path, features, word):
+    put(world / "new.json", {"dataset": "pets", "images": [{"id": id, "file": f"{id}.jpg"} for id in (0, 99)]})
+    place = photo_folder.parent / path if path.startswith("photos") else world / path
+    stored = {None: [], "features": ["--features", world / "features"], "photos": ["--features", photo_folder]}
+    code, out, err = tellapart("caption", place, "--model", trained, *stored[features])
+    assert (code, out.count("\n")) == ((1, 1) if path == "new.json" else (2, 0))  # the other photo is captioned
+    assert err.count("\n") == 1
+    assert word in err
+    assert features or "--features DIR" in err
 
 
 def test_a_captioner_that_looks_itself_needs_no_features(small_model, world, tellapart, photo_folder):

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tellapart import __main__
 from tellapart.data.media import photos
 from tellapart.errors import BadPhoto
 from tellapart.neighbours import collection, groups, mining, search
@@ -48,7 +47,6 @@ class ByColour:
 
 @pytest.fixture
 def lookalikes(tellapart, monkeypatch):
-    monkeypatch.setitem(__main__.COMMANDS, "lookalikes", ("tellapart.commands.lookalikes", "..."))
     monkeypatch.setattr(collection, "source", lambda name, device: ByColour())
     return lambda *arguments: tellapart("lookalikes", *arguments)
 
