@@ -96,7 +96,6 @@ def _recipe(folder: Path) -> dict[str, Any]:
 
 def preload(commands: Iterable[str]) -> None:
     """Imports, and nothing else: what is forked after this starts at once."""
-
     for name in ("torch", "tellapart.captioning.captioner", *(f"tellapart.commands.{command}" for command in commands)):
         import_module(name)
     for command, module in _LATER.items():

@@ -44,17 +44,6 @@ def test_a_clip_is_captioned_by_its_middle_frame(caption, tmp_path):
     assert abs(middle["logprob"] - other["logprob"]) > 1e-3
 
 
-def test_one_bad_clip_is_named_and_the_others_are_captioned(caption, tmp_path):
-    for number in range(4):
-        scenes(tmp_path / f"{number}.mkv", number, seconds=0.2)
-    (tmp_path / "2.mkv").write_bytes((tmp_path / "2.mkv").read_bytes()[:200])
-    code, out, err = caption(tmp_path)
-    assert code == 1
-    assert len(out.splitlines()) == 3
-    assert err.startswith(str(tmp_path / "2.mkv"))
-    assert err.count("\n") == 1
-
-
 def test_segments_have_a_row_each_with_their_times_and_are_resumed(caption, tmp_path):
     clip = scenes(tmp_path / "a.mkv", 3, 7, 9)
     code, _, _ = caption(clip, "--segments", "1", "--out", tmp_path / "a.jsonl")
