@@ -208,7 +208,7 @@ def test_what_cannot_be_judged_is_named_and_the_rest_goes_on(tagger, small_world
     assert main(["evaluate", str(tagger), "--data", str(data), "--split", "val"]) == 1
     got = capsys.readouterr()
     assert f"{photos[0].file}: cannot be read" in got.err
-    assert got.out.splitlines()[-1].startswith("tagger\tmAP ")
+    assert got.out.splitlines()[-1].split()[0] == "tagger"
     assert main(["evaluate", str(tagger), "--data", str(data), "--split", "nowhere"]) == 2
     assert "no photo with captions in the split 'nowhere'" in capsys.readouterr().err
     other = tmp_path / "other"
