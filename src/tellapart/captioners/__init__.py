@@ -125,64 +125,29 @@ class Entry:
         return make, config
 
 
-CAPTIONERS = Table(
-    "captioner",
-    {
-        "transformer": Entry(
-            "tellapart.captioners.transformer",
-            "Transformer",
-            "Transformer over a grid or regions, with a key-value cache (Vaswani et al., 2017)",
-        ),
-        "up_down": Entry(
-            "tellapart.captioners.up_down",
-            "UpDown",
-            "Up-Down, Top-Down Attention (TDA): one LSTM for attention, one for the words (Anderson et al., 2018)",
-        ),
-        "attention": Entry(
-            "tellapart.captioners.attention",
-            "Attention",
-            "Show, Attend and Tell, soft attention: an LSTM that attends to the photo at every word (Xu et al., 2015)",
-        ),
-        "show_tell": Entry(
-            "tellapart.captioners.show_tell",
-            "ShowTell",
-            "Show-Tell (ST): an LSTM that gets the photo once, as one vector (Vinyals et al., 2015)",
-        ),
-        "meshed_memory": Entry(
-            "tellapart.captioners.meshed_memory",
-            "MeshedMemory",
-            "Meshed-Memory Transformer: learned memory slots, attention to every encoder layer (Cornia et al., 2020)",
-        ),
-        "x_lan": Entry(
-            "tellapart.captioners.x_lan",
-            "XLan",
-            "X-LAN: an LSTM with X-linear attention, bilinear over regions and channels (Pan et al., 2020)",
-        ),
-        "gcn_lstm": Entry(
-            "tellapart.captioners.gcn_lstm",
-            "GcnLstm",
-            "GCN-LSTM: Up-Down over a graph of the regions; needs boxes (Yao et al., 2018)",
-        ),
-        "lstm_a3": Entry(
-            "tellapart.captioners.lstm_a3",
-            "LstmA3",
-            "LSTM-A3: an LSTM that gets the attributes first, then the photo (Yao et al., 2017)",
-        ),
-        "glied": Entry(
-            "tellapart.captioners.glied",
-            "Glied",
-            "GLIED: attention to regions and attributes, distilled globally and locally (Liu et al., 2019)",
-        ),
-        "gl_rg": Entry(
-            "tellapart.captioners.gl_rg",
-            "GlRg",
-            "GL-RG: an LSTM over the fused words, actions and classes of a clip (Yan et al., 2022)",
-        ),
-        "clipcap": Entry(
-            "tellapart.captioners.clipcap",
-            "ClipCap",
-            "ClipCap: the photo as a prefix of a causal language model, GPT-2 or SmolLM2 (Mokady et al., 2021)",
-        ),
-    },
-    Entry,
-)
+_OURS = {  # each in the file of its name: its class, and what it is
+    "transformer": ("Transformer", "Transformer over a grid or regions, with a key-value cache (Vaswani et al., 2017)"),
+    "up_down": (
+        "UpDown",
+        "Up-Down, Top-Down Attention (TDA): one LSTM for attention, one for the words (Anderson et al., 2018)",
+    ),
+    "attention": (
+        "Attention",
+        "Show, Attend and Tell, soft attention: an LSTM that attends to the photo at every word (Xu et al., 2015)",
+    ),
+    "show_tell": ("ShowTell", "Show-Tell (ST): an LSTM that gets the photo once, as one vector (Vinyals et al., 2015)"),
+    "meshed_memory": (
+        "MeshedMemory",
+        "Meshed-Memory Transformer: learned memory slots, attention to every encoder layer (Cornia et al., 2020)",
+    ),
+    "x_lan": ("XLan", "X-LAN: an LSTM with X-linear attention, bilinear over regions and channels (Pan et al., 2020)"),
+    "gcn_lstm": ("GcnLstm", "GCN-LSTM: Up-Down over a graph of the regions; needs boxes (Yao et al., 2018)"),
+    "lstm_a3": ("LstmA3", "LSTM-A3: an LSTM that gets the attributes first, then the photo (Yao et al., 2017)"),
+    "glied": ("Glied", "GLIED: attention to regions and attributes, distilled globally and locally (Liu et al., 2019)"),
+    "gl_rg": ("GlRg", "GL-RG: an LSTM over the fused words, actions and classes of a clip (Yan et al., 2022)"),
+    "clipcap": (
+        "ClipCap",
+        "ClipCap: the photo as a prefix of a causal language model, GPT-2 or SmolLM2 (Mokady et al., 2021)",
+    ),
+}
+CAPTIONERS = Table("captioner", {name: Entry(f"{__name__}.{name}", *line) for name, line in _OURS.items()}, Entry)

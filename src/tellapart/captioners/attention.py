@@ -8,19 +8,12 @@ photo is left out, as in the programs that the papers compare with.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.layers import (
-    AdditiveAttention,
-    LSTMState,
-    lstm,
-    masked_mean,
-    unroll,
-)
+from tellapart.captioners.layers import AdditiveAttention, LSTMState, RecurrentDecoder, lstm, masked_mean
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -46,7 +39,7 @@ class Memory(NamedTuple):
     padding: Tensor  # (B, R) True where there is no region
 
 
-class Attention(nn.Module):
+class Attention(RecurrentDecoder):
     def __init__(self, config: AttentionConfig):
         super().__init__()
         c = self.config = config
@@ -76,8 +69,7 @@ class Attention(nn.Module):
 
     def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
         words = self.dropout(self.embed(tokens))  # (N, T, word_width)
-        advance = partial(self._advance, memory=memory)
-        outputs = unroll(advance, self.start(memory), self.word_gates(words), token_mask)
+        outputs = self._unroll(self.word_gates(words), memory, token_mask)
         return self._predict(words if token_mask is None else words[token_mask], outputs)
 
     def _advance(self, gates: Tensor, state: LSTMState, memory: Memory) -> tuple[Tensor, LSTMState]:

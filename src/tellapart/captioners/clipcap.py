@@ -91,7 +91,10 @@ class ClipCap(nn.Module):
         chosen = {key: value for key, value in settings.items() if key in ClipCapConfig.__dataclass_fields__}
         c = ClipCapConfig(**chosen)
         if not c.language_model:
-            return {**settings, "architecture": new_gpt2(c)}
+            dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), c.dropout)
+            sizes = {"n_embd": c.width, "n_layer": c.layers, "n_head": c.heads, "n_positions": _LENGTH}
+            gpt2 = {"model_type": "gpt2", "vocab_size": c.vocab_size, **sizes, **dropout}
+            return {**settings, "architecture": gpt2}
         values = language_models.architecture(c.language_model)
         language_models.require_words(c.language_model, c.vocab_size, values.get("vocab_size"))
         return {**settings, "architecture": values, "language_model": language_models.resolved(c.language_model)}
@@ -134,21 +137,19 @@ class ClipCap(nn.Module):
         return State(layers, logits[:, -1])
 
     def step(self, token: Tensor, state: State, memory: tuple[Tensor]) -> tuple[Tensor, State]:
-        """One word: token (N,) in, logits (N, V) and the next state out.  Before the first word, any token."""
+        """Before the first word, any token."""
         if state.first.shape[1]:
             return state.first, State(state.layers, state.first[:, :0])
         logits, layers = self._read(self._embed(token[:, None]), state.layers)
         return logits[:, 0], State(layers, state.first)
 
     def forward(self, tokens: Tensor, memory: tuple[Tensor], token_mask: Tensor | None = None) -> Tensor:
-        """Teacher forcing: tokens (N, T) in, logits (N, T, V) out.  The captions of a photo share its prefix."""
+        """The captions of a photo share its prefix."""
         begun = self.start(memory)
         several = len(tokens) // max(1, len(memory[0]))
         logits = begun.first.repeat_interleave(several, 0)[:, None]
         if tokens.shape[1] > 1:
-            layers = tuple(
-                KeysValues(*(part.repeat_interleave(several, 0) for part in layer)) for layer in begun.layers
-            )
+            layers = tuple(KeysValues(*(part.repeat_interleave(several, 0) for part in each)) for each in begun.layers)
             following, _ = self._read(self._embed(tokens[:, 1:]), layers)
             logits = torch.cat([logits, following], 1)
         return logits if token_mask is None else logits[token_mask]
@@ -177,12 +178,6 @@ class ClipCap(nn.Module):
         )
         layers = tuple(KeysValues(layer.keys, layer.values) for layer in cache.layers)
         return out.logits[..., : self.config.vocab_size], layers  # some have more, to round their number up
-
-
-def new_gpt2(config: ClipCapConfig) -> dict[str, Any]:
-    dropout = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.dropout)
-    sizes = {"n_embd": config.width, "n_layer": config.layers, "n_head": config.heads, "n_positions": _LENGTH}
-    return {"model_type": "gpt2", "vocab_size": config.vocab_size, **sizes, **dropout}
 
 
 class MlpMapper(nn.Module):

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.layers import captions_of, init_gates_, lstm, masked_mean, unroll
+from tellapart.captioners.layers import RecurrentDecoder, captions_of, init_gates_, lstm, masked_mean
 from tellapart.data.streams import ACTIONS, CLASSES, SOUND, WORDS, Inputs
 
 
@@ -54,7 +54,7 @@ class State(NamedTuple):
     begun: Tensor  # (rows, 1) 0 before the first step, then 1
 
 
-class GlRg(nn.Module):
+class GlRg(RecurrentDecoder):
     streams = (WORDS, ACTIONS, CLASSES, SOUND)
     optional_streams = True
 
@@ -117,7 +117,7 @@ class GlRg(nn.Module):
         gates = self.input_gates(self.dropout(self.embed(token)))
         fused = captions_of(memory, len(token))
         gates = gates + fused if self.config.every_step else torch.where(state.begun > 0, gates, fused)
-        output, state = self._advance(gates, state)
+        output, state = self._advance(gates, state, memory)
         return self.word(self.dropout(output)), state
 
     def forward(self, tokens: Tensor, memory: Tensor, token_mask: Tensor | None = None) -> Tensor:
@@ -126,9 +126,8 @@ class GlRg(nn.Module):
             gates = self.input_gates(self.dropout(self.embed(tokens))) + fused  # (N, T, 4 * width)
         else:
             gates = torch.cat([fused, self.input_gates(self.dropout(self.embed(tokens[:, 1:])))], 1)
-        outputs = unroll(self._advance, self.start(memory), gates, token_mask)
-        return self.word(self.dropout(outputs))  # type: ignore[no-any-return]
+        return self.word(self.dropout(self._unroll(gates, memory, token_mask)))  # type: ignore[no-any-return]
 
-    def _advance(self, gates: Tensor, state: State) -> tuple[Tensor, State]:
+    def _advance(self, gates: Tensor, state: State, memory: Tensor) -> tuple[Tensor, State]:
         output, cell = lstm(gates + self.recurrent_gates(state.output), state.cell)
         return output, State(output, cell, torch.ones_like(state.begun))

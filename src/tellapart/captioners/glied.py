@@ -95,7 +95,13 @@ class Glied(AttentionDecoder):
     def __init__(self, config: GliedConfig):
         super().__init__()
         c = self.config = config
-        _require_possible(c)
+        require_heads(c.width, c.heads)
+        if c.attributes_size != 2:
+            raise ValueError(f"attributes must be a word id and a probability, not {c.attributes_size} numbers")
+        if c.attributes_attend and not c.attribute_distilling:
+            raise ValueError("attributes_attend must not be true where attribute_distilling is false")
+        if c.semantic_aspect and not c.global_aspect:
+            raise ValueError("semantic_aspect must not be true where global_aspect is false")
         self.project = nn.Sequential(
             nn.LayerNorm(c.feature_size), nn.Linear(c.feature_size, c.width), nn.Dropout(c.dropout)
         )
@@ -169,7 +175,7 @@ class SourceAttention(Attention):
     def source(self, modality: Modality) -> Source:
         rows, mask, offset = modality
         keys, values = self.key_value(rows).masked_fill(~mask[..., None], 0).chunk(2, dim=2)
-        return Source(self._heads(keys) * self.scale, self._heads(values), offset)
+        return Source(self.split(keys, len(keys)) * self.scale, self.split(values, len(values)), offset)
 
     def forward(self, questions: Tensor, layout: Layout, sources: Sequence[Source]) -> Tensor:
         """(M, width) -> (M, width).  The K captions of an item stand in one row, as K*T questions to its sources."""
@@ -178,13 +184,8 @@ class SourceAttention(Attention):
 
     def among(self, modality: Modality) -> Tensor:
         """Self-attention among the rows of a modality: (B, R, width)"""
-        queries = self._heads(self.query(modality.rows))
+        queries = self.split(self.query(modality.rows), len(modality.rows))
         return self.out(_attended(queries, (self.source(modality),)))  # type: ignore[no-any-return]
-
-    def _heads(self, rows: Tensor) -> Tensor:
-        """(B, R, width) -> (B, heads, R, width / heads)"""
-        items, count, width = rows.shape
-        return rows.view(items, count, self.heads, width // self.heads).transpose(1, 2)
 
 
 def _attended(queries: Tensor, sources: Sequence[Source]) -> Tensor:
@@ -226,14 +227,3 @@ def _offset(rows: Tensor, mask: Tensor) -> Tensor:
     0 everywhere in an item that has none: its values are 0, and so is then what is attended to.
     """
     return rows.new_zeros(mask.shape).masked_fill(~mask & mask.any(1, keepdim=True), -torch.inf)
-
-
-def _require_possible(config: GliedConfig) -> None:
-    c = config
-    require_heads(c.width, c.heads)
-    if c.attributes_size != 2:
-        raise ValueError(f"attributes must be a word id and a probability, not {c.attributes_size} numbers")
-    if c.attributes_attend and not c.attribute_distilling:
-        raise ValueError("attributes_attend must not be true where attribute_distilling is false")
-    if c.semantic_aspect and not c.global_aspect:
-        raise ValueError("semantic_aspect must not be true where global_aspect is false")

@@ -164,7 +164,18 @@ def _unpacked(file: Path) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(dir=folder.parent))
     try:
-        _unpack(file, made)
+        pretrained.quiet()
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        where = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name, "trust_remote_code": False}
+        with torch.device("cpu"):  # also where a network is only outlined
+            network = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
+        names = {name for name, _ in network.named_parameters()}  # once where words in and out share a tensor
+        weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items() if name in names}
+        save_file(weights, made / "model.safetensors", metadata={"format": "pt"})
+        config = {key: value for key, value in network.config.to_dict().items() if key != "quantization_config"}
+        files.replace(made / "config.json", json.dumps(config, indent=1).encode())
+        AutoTokenizer.from_pretrained(**where).backend_tokenizer.save(str(made / "tokenizer.json"))
         made.rename(folder)
     except OSError as error:
         if not files.is_folder(folder):  # another process may have been quicker
@@ -174,18 +185,3 @@ def _unpacked(file: Path) -> Path:
     finally:
         shutil.rmtree(made, ignore_errors=True)
     return folder
-
-
-def _unpack(file: Path, folder: Path) -> None:
-    pretrained.quiet()
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    where = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name, "trust_remote_code": False}
-    with torch.device("cpu"):  # also where a network is only outlined
-        network = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32)
-    names = {name for name, _ in network.named_parameters()}  # once where two share a tensor, as words in and out may
-    weights = {name: tensor.contiguous() for name, tensor in network.state_dict().items() if name in names}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    config = {key: value for key, value in network.config.to_dict().items() if key != "quantization_config"}
-    files.replace(folder / "config.json", json.dumps(config, indent=1).encode())
-    AutoTokenizer.from_pretrained(**where).backend_tokenizer.save(str(folder / "tokenizer.json"))

@@ -6,13 +6,11 @@ that what does not depend on the word before (the photo, and in training all wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-
-State = TypeVar("State", bound=tuple[Any, ...])
 
 # Regions: a photo of which nothing was found has none at all; what is seen of it are zeros, and never NaN
 
@@ -91,21 +89,45 @@ def captions_of(rows: Tensor, captions: int) -> Tensor:
     return rows[:, None].expand(-1, captions // len(rows), -1).reshape(captions, -1)
 
 
-def unroll(
-    advance: Callable[[Tensor, State], tuple[Tensor, State]], state: State, gates: Tensor, token_mask: Tensor | None
-) -> Tensor:
-    """The outputs of a cell over whole captions: (N, T, C), or with `token_mask` (N, T) at the M words alone (M, C).
+class RecurrentDecoder(nn.Module):
+    """`step` and `forward` of a captioner with an LSTM, which takes what its words give to the gates all at once."""
 
-    state  the first one, a row for each photo
-    gates  (N, T, ...) the cell's input at each word
-    """
-    state = type(state)(*(captions_of(part, len(gates)) for part in state))
-    outputs = []
-    for step in gates.unbind(1):
-        output, state = advance(step, state)
-        outputs.append(output)
-    whole = torch.stack(outputs, 1)
-    return whole if token_mask is None else whole[token_mask]
+    embed: nn.Embedding
+    dropout: nn.Dropout
+    word_gates: nn.Linear
+    recurrent_gates: nn.Linear
+    word: nn.Linear
+
+    def start(self, memory: Any) -> Any:
+        raise NotImplementedError
+
+    def step(self, token: Tensor, state: Any, memory: Any) -> tuple[Tensor, Any]:
+        output, state = self._advance(self._gates(token[:, None], memory).squeeze(1), state, memory)
+        return self.word(self.dropout(output)), state
+
+    def forward(self, tokens: Tensor, memory: Any, token_mask: Tensor | None = None) -> Tensor:
+        outputs = self._unroll(self._gates(tokens, memory), memory, token_mask)
+        return self.word(self.dropout(outputs))  # type: ignore[no-any-return]
+
+    def _gates(self, tokens: Tensor, memory: Any) -> Tensor:
+        """What words (N, T), and the photo beside each, add to the gates: (N, T, 4 * width)"""
+        gates: Tensor = self.word_gates(self.dropout(self.embed(tokens)))
+        return gates + captions_of(memory.gates, len(tokens))[:, None]
+
+    def _advance(self, gates: Tensor, state: Any, memory: Any) -> tuple[Tensor, Any]:
+        """What the next words are predicted from (N, C), and the next state: gates (N, 4 * width), from `_gates`"""
+        state = lstm(gates + self.recurrent_gates(state.output), state.cell)
+        return state.output, state
+
+    def _unroll(self, gates: Tensor, memory: Any, token_mask: Tensor | None) -> Tensor:
+        """The outputs over whole captions: gates (N, T, ...) -> (N, T, C), or at the words of `token_mask` (M, C)"""
+        first = self.start(memory)
+        state, outputs = type(first)(*(captions_of(part, len(gates)) for part in first)), []
+        for step in gates.unbind(1):
+            output, state = self._advance(step, state, memory)
+            outputs.append(output)
+        whole = torch.stack(outputs, 1)
+        return whole if token_mask is None else whole[token_mask]
 
 
 # Prefixes that captions of a photo share.  The captions that a policy gradient draws for a photo begin alike, the
@@ -124,9 +146,7 @@ def shared_prefixes(tokens: Tensor, token_mask: Tensor, photos: int) -> SharedPr
     """tokens (N, T), token_mask (N, T) True at the words and False at the padding behind them; N = photos*K."""
     captions, length = tokens.shape
     words = int(tokens.max()) + 1 if tokens.numel() else 1
-    prefix = torch.arange(captions, device=tokens.device) // max(
-        captions // max(photos, 1), 1
-    )  # (N,) of the words so far
+    prefix = torch.arange(captions, device=tokens.device) // max(captions // max(photos, 1), 1)  # (N,) so far
     which, places, count = torch.zeros_like(tokens), [], 0
     for t in range(length):
         rows = token_mask[:, t].nonzero().squeeze(1)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from tellapart.captioners.layers import LSTMState, init_gates_, lstm, masked_mean, unroll
+from tellapart.captioners.layers import LSTMState, RecurrentDecoder, init_gates_, lstm, masked_mean
 from tellapart.data.streams import ATTRIBUTES, REGIONS, Inputs, Stream, read_attributes
 
 
@@ -20,9 +20,7 @@ class LstmA3Config:
     vocab_size: int
     feature_size: int = 1280
     attributes_size: int = 2
-    attribute_words: int = (
-        2000  # size of the vector of attributes; a word with a higher id than that has no place in it
-    )
+    attribute_words: int = 2000  # size of the vector of attributes: a word with a higher id has no place in it
     width: int = 512  # of words, photo, attributes and LSTM alike
     dropout: float = 0.5
 
@@ -30,7 +28,7 @@ class LstmA3Config:
 TINY = {"width": 32}
 
 
-class LstmA3(nn.Module):
+class LstmA3(RecurrentDecoder):
     streams = (REGIONS, ATTRIBUTES)
 
     def __init__(self, config: LstmA3Config):
@@ -52,22 +50,13 @@ class LstmA3(nn.Module):
         attributes = self.attributes(self._vector(inputs[ATTRIBUTES]))
         state = lstm(self.input_gates(attributes), attributes.new_zeros(attributes.shape))
         photo = self.photo(masked_mean(*inputs[REGIONS]))
-        return self._advance(self.input_gates(photo), state)[1]
+        return self._advance(self.input_gates(photo), state, None)[1]
 
     def start(self, memory: LSTMState) -> LSTMState:
         return memory
 
-    def step(self, token: Tensor, state: LSTMState, memory: LSTMState) -> tuple[Tensor, LSTMState]:
-        output, state = self._advance(self.input_gates(self.dropout(self.embed(token))), state)
-        return self.word(self.dropout(output)), state
-
-    def forward(self, tokens: Tensor, memory: LSTMState, token_mask: Tensor | None = None) -> Tensor:
-        gates = self.input_gates(self.dropout(self.embed(tokens)))  # (N, T, 4 * width)
-        return self.word(self.dropout(unroll(self._advance, memory, gates, token_mask)))  # type: ignore[no-any-return]
-
-    def _advance(self, gates: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
-        state = lstm(gates + self.recurrent_gates(state.output), state.cell)
-        return state.output, state
+    def _gates(self, tokens: Tensor, memory: LSTMState) -> Tensor:
+        return self.input_gates(self.dropout(self.embed(tokens)))  # type: ignore[no-any-return]
 
     def _vector(self, stream: Stream) -> Tensor:
         """(B, attribute_words): the probability of each word, 0 where it is no attribute of the item"""

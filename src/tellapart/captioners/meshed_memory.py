@@ -72,10 +72,8 @@ class EncoderLayer(nn.Module):
         look, slots = self.look, len(self.slot_keys)
         regions = look.remember(look.key_value(x), len(x))
         learned = KeysValues(look.split(self.slot_keys, 1), look.split(self.slot_values, 1))  # (1, heads, slots, ...)
-        both = KeysValues(
-            torch.cat([regions.keys, learned.keys.expand(len(x), -1, -1, -1)], 2),
-            torch.cat([regions.values, learned.values.expand(len(x), -1, -1, -1)], 2),
-        )
+        pairs = zip(regions, learned, strict=True)
+        both = KeysValues(*(torch.cat([rows, slot.expand(len(x), -1, -1, -1)], 2) for rows, slot in pairs))
         masked = torch.cat([padding, padding.new_zeros(len(x), slots)], 1)
         attended = look.look(look.query(x), both, masked[:, None, None])
         x = self.look_norm(x + self.dropout(look.out(attended)))
@@ -141,10 +139,9 @@ class MeshedMemory(AttentionDecoder):
         return Memory(tuple(layer.remember(levels) for layer in self.decoder), ~mask)  # type: ignore[operator]
 
     def start(self, memory: Memory) -> State:
-        return tuple(KeysValues(first.keys[:, :, :0], first.values[:, :, :0]) for first, *_ in memory.layers)
+        return tuple(KeysValues(*(part[:, :, :0] for part in first)) for first, *_ in memory.layers)
 
     def _decode(self, words: Tensor, layout: Layout, state: State | None, memory: Memory) -> tuple[Tensor, State]:
-        """words (M,) -> logits (M, V)"""
         x = self._placed(self.embed(words), layout, state[0] if state else None)
         x, caption = self._through_layers(self.decoder, x, layout, state, memory)
         return self.word(x), caption

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from tellapart.captioners.layers import LSTMState, captions_of, init_gates_, lstm, masked_mean, unroll
+from tellapart.captioners.layers import LSTMState, RecurrentDecoder, captions_of, init_gates_, lstm, masked_mean
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -37,7 +37,7 @@ class Memory(NamedTuple):
     gates: tuple[Tensor, ...]  # (B, 4 * width); none where the photo is seen only once
 
 
-class ShowTell(nn.Module):
+class ShowTell(RecurrentDecoder):
     def __init__(self, config: ShowTellConfig):
         super().__init__()
         c = self.config = config
@@ -61,21 +61,8 @@ class ShowTell(nn.Module):
     def start(self, memory: Memory) -> LSTMState:
         return memory.start
 
-    def step(self, token: Tensor, state: LSTMState, memory: Memory) -> tuple[Tensor, LSTMState]:
-        output, state = self._advance(self._gates(token[:, None], memory).squeeze(1), state)
-        return self.word(self.dropout(output)), state
-
-    def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
-        outputs = unroll(self._advance, memory.start, self._gates(tokens, memory), token_mask)
-        return self.word(self.dropout(outputs))  # type: ignore[no-any-return]
-
     def _gates(self, tokens: Tensor, memory: Memory) -> Tensor:
-        """The gates' part from words, and from the photo beside each: tokens (N, T) -> (N, T, 4 * width)"""
         gates: Tensor = self.word_gates(self.dropout(self.embed(tokens)))
         for photo in memory.gates:
             gates = gates + captions_of(photo, len(tokens))[:, None]
         return gates
-
-    def _advance(self, gates: Tensor, state: LSTMState) -> tuple[Tensor, LSTMState]:
-        state = lstm(gates + self.recurrent_gates(state.output), state.cell)
-        return state.output, state

@@ -58,16 +58,8 @@ class Layout(NamedTuple):
 
     captions: int  # N
     length: int  # T
-    place: Tensor | None  # (M,) index of each word in N*T; None: every place has one
+    place: Tensor | None = None  # (M,) index of each word in N*T; None: every place has one
     word: Tensor | None = None  # (N*T,) the word at each place, where one word may stand at several
-
-    @classmethod
-    def of(cls, tokens: Tensor, token_mask: Tensor | SharedPrefixes | None) -> Layout:
-        """All places of tokens (N, T), those that `token_mask` marks, or the beginnings."""
-        captions, length = tokens.shape
-        if isinstance(token_mask, SharedPrefixes):
-            return cls(captions, length, token_mask.place, token_mask.which.flatten())
-        return cls(captions, length, None if token_mask is None else token_mask.flatten().nonzero().squeeze(1))
 
     def spread(self, words: Tensor) -> Tensor:
         """(M, C) -> (N*T, C)"""
@@ -118,10 +110,11 @@ class Attention(nn.Module):
         """
         words = self.remember(layout.spread(self.key_value(x)), layout.captions)
         if past_words is not None:
-            words = KeysValues(
-                torch.cat([past_words.keys, words.keys], 2), torch.cat([past_words.values, words.values], 2)
-            )
-        past = self.look(layout.spread(self.query(x)), words, future(layout.length, x.device))
+            words = KeysValues(*(torch.cat(both, 2) for both in zip(past_words, words, strict=True)))
+        later = None  # (T, T) True where a word would look at a later one
+        if layout.length > 1:
+            later = torch.ones(layout.length, layout.length, dtype=torch.bool, device=x.device).triu(1)
+        past = self.look(layout.spread(self.query(x)), words, later)
         return self.out(layout.gather(past)), words
 
 
@@ -188,14 +181,18 @@ class AttentionDecoder(nn.Module):
     dropout: nn.Dropout
 
     def step(self, token: Tensor, state: Any, memory: Any) -> tuple[Tensor, Any]:
-        return self._decode(token, Layout(len(token), 1, None), state, memory)
+        return self._decode(token, Layout(len(token), 1), state, memory)
 
     def forward(self, tokens: Tensor, memory: Any, token_mask: Tensor | SharedPrefixes | None = None) -> Tensor:
         """Teacher forcing: tokens (N, T) in, logits (N, T, V) out.
 
         Or (M, V) at the words where `token_mask` is True; or (M, V) after each of the beginnings.
         """
-        layout = Layout.of(tokens, token_mask)
+        layout = Layout(*tokens.shape)
+        if isinstance(token_mask, SharedPrefixes):
+            layout = layout._replace(place=token_mask.place, word=token_mask.which.flatten())
+        elif token_mask is not None:
+            layout = layout._replace(place=token_mask.flatten().nonzero().squeeze(1))
         logits, _ = self._decode(layout.gather(tokens).squeeze(1), layout, None, memory)
         return logits.view(*tokens.shape, -1) if token_mask is None else logits
 
@@ -244,26 +241,19 @@ class Transformer(AttentionDecoder):
 
     def encode(self, inputs: Inputs) -> Memory:
         features, mask = inputs[REGIONS]
-        padding = ~mask
         x = self.project(features)
         for layer in self.encoder:
-            x = layer(x, padding)
+            x = layer(x, ~mask)
         x = self.encoder_norm(x)
-        return Memory(tuple(layer.remember(x) for layer in self.decoder), padding)  # type: ignore[operator]
+        return Memory(tuple(layer.remember(x) for layer in self.decoder), ~mask)  # type: ignore[operator]
 
     def start(self, memory: Memory) -> State:
-        return tuple(KeysValues(photo.keys[:, :, :0], photo.values[:, :, :0]) for photo in memory.layers)
+        return tuple(KeysValues(*(part[:, :, :0] for part in photo)) for photo in memory.layers)
 
     def _decode(self, words: Tensor, layout: Layout, state: State | None, memory: Memory) -> tuple[Tensor, State]:
-        """words (M,) -> logits (M, V)"""
         x = self._placed(self.embed(words) * self.config.width**0.5, layout, state[0] if state else None)
         x, caption = self._through_layers(self.decoder, x, layout, state, memory)
         return nn.functional.linear(self.decoder_norm(x), self.embed.weight, self.word_bias), caption
-
-
-def future(length: int, device: torch.device) -> Tensor | None:
-    """(T, T) True where a word would look at a later one"""
-    return torch.ones(length, length, dtype=torch.bool, device=device).triu(1) if length > 1 else None
 
 
 class Positions(nn.Module):

@@ -6,20 +6,12 @@ Over any regions: boxes of a detector (bottom-up), or the cells of a grid, as th
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.layers import (
-    AdditiveAttention,
-    captions_of,
-    init_gates_,
-    lstm,
-    masked_mean,
-    unroll,
-)
+from tellapart.captioners.layers import AdditiveAttention, RecurrentDecoder, init_gates_, lstm, masked_mean
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -54,7 +46,7 @@ class State(NamedTuple):
     language_cell: Tensor  # (N, width)
 
 
-class UpDown(nn.Module):
+class UpDown(RecurrentDecoder):
     def __init__(self, config: UpDownConfig, *, projects: bool = True):
         """projects  regions to the width of words first; else they are attended to as they come"""
         super().__init__()
@@ -87,18 +79,8 @@ class UpDown(nn.Module):
         nothing = memory.regions.new_zeros(len(memory.regions), self.config.width)
         return State(nothing, nothing, nothing, nothing)
 
-    def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
-        gates = self.word_gates(self.dropout(self.embed(token))) + captions_of(memory.gates, len(token))
-        output, state = self._advance(gates, state, memory)
-        return self.word(self.dropout(output)), state
-
-    def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
-        gates = self.word_gates(self.dropout(self.embed(tokens))) + captions_of(memory.gates, len(tokens))[:, None]
-        outputs = unroll(partial(self._advance, memory=memory), self.start(memory), gates, token_mask)
-        return self.word(self.dropout(outputs))  # type: ignore[no-any-return]
-
     def _advance(self, gates: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
-        """gates (N, 4 * width): what word and photo add to the gates of the attention LSTM"""
+        """gates (N, 4 * width): of the attention LSTM"""
         gates = gates + self.recurrent_gates(torch.cat([state.language, state.attention], 1))
         attention, attention_cell = lstm(gates, state.attention_cell)
         attended = self.attend(attention, memory.regions, memory.keys, memory.padding)

@@ -15,13 +15,12 @@ is normalised after the ELU, and one update of the regions for both keys and val
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners.layers import captions_of, init_gates_, lstm, masked_mean, masked_softmax, unroll
+from tellapart.captioners.layers import RecurrentDecoder, init_gates_, lstm, masked_mean, masked_softmax
 from tellapart.data.streams import REGIONS, Inputs
 
 
@@ -39,14 +38,8 @@ class XLanConfig:
     attention_dropout: float = 0.1
 
 
-TINY = {
-    "width": 32,
-    "heads": 2,
-    "attention_width": 8,
-    "encoder_layers": 1,
-    "region_dropout": 0.0,
-    "attention_dropout": 0.0,
-}
+_STILL = {"region_dropout": 0.0, "attention_dropout": 0.0}
+TINY = {"width": 32, "heads": 2, "attention_width": 8, "encoder_layers": 1} | _STILL
 
 
 class Projected(NamedTuple):
@@ -142,7 +135,7 @@ class EncoderLayer(nn.Module):
         return photo, self.norm(regions + update)
 
 
-class XLan(nn.Module):
+class XLan(RecurrentDecoder):
     def __init__(self, config: XLanConfig):
         super().__init__()
         c = self.config = config
@@ -182,18 +175,7 @@ class XLan(nn.Module):
         nothing = memory.gates.new_zeros(len(memory.gates), self.config.width)
         return State(nothing, nothing, nothing)
 
-    def step(self, token: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
-        gates = self.word_gates(self.dropout(self.embed(token))) + captions_of(memory.gates, len(token))
-        context, state = self._advance(gates, state, memory)
-        return self.word(self.dropout(context)), state
-
-    def forward(self, tokens: Tensor, memory: Memory, token_mask: Tensor | None = None) -> Tensor:
-        gates = self.word_gates(self.dropout(self.embed(tokens))) + captions_of(memory.gates, len(tokens))[:, None]
-        contexts = unroll(partial(self._advance, memory=memory), self.start(memory), gates, token_mask)
-        return self.word(self.dropout(contexts))  # type: ignore[no-any-return]
-
     def _advance(self, gates: Tensor, state: State, memory: Memory) -> tuple[Tensor, State]:
-        """gates (N, 4 * width): what word and photo give to the gates of the LSTM"""
         gates = gates + self.context_gates(self.dropout(state.context)) + self.recurrent_gates(state.output)
         output, cell = lstm(gates, state.cell)
         question, answers = output, [output]

@@ -31,7 +31,7 @@ from tellapart.decoding.rules import Rules, Search
 from tellapart.encoders import PhotoEncoder
 from tellapart.errors import BadPhoto
 from tellapart.features.sources import Item as Source  # part of what `caption` takes
-from tellapart.features.sources import LoadedPhoto, Sources
+from tellapart.features.sources import Loaded, Sources
 from tellapart.models.sources import of_model
 from tellapart.parallel import batched, ordered_map
 from tellapart.retrievers import DEFAULT as RETRIEVER
@@ -47,6 +47,7 @@ BATCH = 16  # photos that are captioned together, here and by each worker of a c
 DEFAULT_RERANK = RerankConfig()
 DEFAULT_SEARCH = Search()
 _log = logging.getLogger(__name__)
+Photo = dict[str, Loaded]  # or clip, as it was read for each stream
 
 
 class PhotoCaptioner:
@@ -218,23 +219,23 @@ class PhotoCaptioner:
     def _proposed(
         self,
         sources: Iterable[Source],
-        decode: Callable[[PhotoCaptioner, list[LoadedPhoto]], list[list[Candidate]]],
+        decode: Callable[[PhotoCaptioner, list[Photo]], list[list[Candidate]]],
     ) -> Iterator[Proposed]:
         """The candidates of each photo, in order; photos are read by threads before they are asked for."""
         for batch in batched(ordered_map(self._read, sources), BATCH):
             by_place = dict[int, list[Candidate]]()
             for captioner in dict.fromkeys(captioner for _, captioner, _ in batch):
                 mine = [place for place, (_, who, _) in enumerate(batch) if who is captioner]
-                loaded = {place: photo for place in mine if isinstance(photo := batch[place][2], LoadedPhoto)}
+                loaded = {place: photo for place in mine if not isinstance(photo := batch[place][2], BadPhoto)}
                 if loaded:
                     by_place |= zip(loaded, decode(captioner, list(loaded.values())), strict=True)
             for place, (file, _, photo) in enumerate(batch):
                 if isinstance(photo, BadPhoto):
                     yield Proposed(file, error=photo.reason)
                 else:
-                    yield Proposed(file, by_place[place], sha256=photo.sha256)
+                    yield Proposed(file, by_place[place], sha256=_sha256(photo))
 
-    def _read(self, source: Source) -> tuple[str, PhotoCaptioner, LoadedPhoto | BadPhoto]:
+    def _read(self, source: Source) -> tuple[str, PhotoCaptioner, Photo | BadPhoto]:
         """A photo or clip by its name, and who captions it."""
         if isinstance(source, Image.Image):
             name, captioner = str(getattr(source, "filename", "") or "image"), self
@@ -248,14 +249,14 @@ class PhotoCaptioner:
 
     @torch.inference_mode()
     def _contrast(
-        self, photos: list[LoadedPhoto], search: Search, scene: Scene, config: RerankConfig
+        self, photos: list[Photo], search: Search, scene: Scene, config: RerankConfig
     ) -> list[list[Candidate]]:
         """One caption of each photo that is in the scene: the beam's best without a flaw, or its best."""
         words, among = self.model.tokenizer, scene.collection
-        visible = [photo for photo in photos if photo.sha256 in scene]
+        visible = [photo for photo in photos if _sha256(photo) in scene]
         if not visible:
             return [[] for _ in photos]
-        hashes = [photo.sha256 for photo in visible]
+        hashes = [_sha256(photo) for photo in visible]
         embeddings, features = scene.vectors(hashes)
         others = among.others(hashes, among.near_duplicates(hashes, features))
         best = contrastive_search(
@@ -270,8 +271,8 @@ class PhotoCaptioner:
         chosen = dict[str, list[Candidate]]()
         for photo, beam in zip(visible, in_words(best.tokens, best.logp, best.mask, words), strict=True):
             flawless = [candidate for candidate in beam if not flaws(split_words(candidate.text))]
-            chosen[photo.sha256] = (flawless or beam)[:1]
-        return [chosen.get(photo.sha256, []) for photo in photos]
+            chosen[_sha256(photo)] = (flawless or beam)[:1]
+        return [chosen.get(_sha256(photo), []) for photo in photos]
 
     def with_attributes(self, source: CaptionSource) -> CaptionSource:
         """A source whose captions have the words that the captioner was given of each photo.
@@ -302,14 +303,12 @@ class PhotoCaptioner:
             length_penalty=search.length_penalty,
         )
 
-    def _shown(self, photos: list[LoadedPhoto]) -> tuple[Captioner, Any]:
+    def _shown(self, photos: list[Photo]) -> tuple[Captioner, Any]:
         """The captioner, and its memory of the photos."""
         return self.model.captioner, self.model.captioner.encode(self.streams.inputs(photos))
 
     @torch.inference_mode()
-    def _decode(
-        self, photos: list[LoadedPhoto], search: Search, samples: int, temperature: float
-    ) -> list[list[Candidate]]:
+    def _decode(self, photos: list[Photo], search: Search, samples: int, temperature: float) -> list[list[Candidate]]:
         """The candidates of each photo."""
         with numerics.memory_of(self.device, "captioning"):
             return candidates(
@@ -322,8 +321,12 @@ class PhotoCaptioner:
                 diversity=search.diversity,
                 samples=samples,
                 temperature=temperature,
-                seeds=[int(photo.sha256[:15], 16) for photo in photos],
+                seeds=[int(_sha256(photo)[:15], 16) for photo in photos],
             )
+
+
+def _sha256(photo: Photo) -> str:
+    return next(iter(photo.values())).sha256
 
 
 def _collection(among: Among, retriever: str | Path, captioned: Sequence[Source], device: torch.device) -> Collection:

@@ -800,14 +800,6 @@ class Kept(StreamSource):
         return Beside(self, gives, beside.cells)
 
 
-@dataclass(frozen=True)
-class LoadedPhoto:
-    """An item on its way to a captioner."""
-
-    contents: tuple[Loaded, ...]  # of each stream
-    sha256: str  # of the item
-
-
 class Sources(dict[str, StreamSource]):
     """The sources of all streams of a captioner, by the streams' names."""
 
@@ -845,22 +837,20 @@ class Sources(dict[str, StreamSource]):
         """The encoder of the regions; none where they were imported."""
         return self[REGIONS].encoder if REGIONS in self else None
 
-    def load(self, item: Item) -> LoadedPhoto:
-        """One item; may be called from several threads.  Raises BadPhoto."""
+    def load(self, item: Item) -> dict[str, Loaded]:
+        """One item for each stream; may be called from several threads.  Raises BadPhoto."""
         loaded = {reader: reader.load(item) for reader in dict.fromkeys(source.reader for source in self.values())}
-        contents = tuple(loaded[source.reader] for source in self.values())
-        return LoadedPhoto(contents, contents[0].sha256)
+        return {name: loaded[source.reader] for name, source in self.items()}
 
-    def inputs(self, loaded: Sequence[LoadedPhoto]) -> Inputs:
+    def inputs(self, items: Sequence[Mapping[str, Loaded]]) -> Inputs:
         return Inputs(
-            (name, source.encode([item.contents[number] for item in loaded], self.device))
-            for number, (name, source) in enumerate(self.items())
+            (name, source.encode([item[name] for item in items], self.device)) for name, source in self.items()
         )
 
-    def region_boxes(self, loaded: LoadedPhoto) -> Tensor | None:
+    def region_boxes(self, item: Mapping[str, Loaded]) -> Tensor | None:
         """(R, 4) where the regions of a photo are, as fractions of what is seen of it; none where that is unknown, or
         where the one region is the whole photo."""
-        boxes = dict(zip(self, loaded.contents, strict=True))[REGIONS].boxes if REGIONS in self else None
+        boxes = item[REGIONS].boxes if REGIONS in self else None
         whole = torch.tensor([[0.0, 0.0, 1.0, 1.0]])
         return None if boxes is None or not boxes.any() or boxes.equal(whole) else boxes.float()
 
