@@ -10,9 +10,10 @@ from capscore.errors import UserError
 from support import tiny_language_models as tiny
 from support.decoders import beam_search, greedy
 from tellapart import models
-from tellapart.captioners import language_models, select
+from tellapart.captioners import CAPTIONERS, language_models
 from tellapart.captioners.lora import lora_parameters
 from tellapart.data.streams import Inputs, Stream
+from tellapart.models.networks import outline_network
 
 CPU = torch.device("cpu")
 MAPPERS = {
@@ -76,20 +77,6 @@ def test_logits_are_those_of_transformers(folders, kind, mapper):
     torch.testing.assert_close(captioner.forward(tokens, memory), expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama"])
-@torch.no_grad()
-def test_with_its_cache_it_says_what_it_says_without(folders, kind):
-    captioner = build(folders[kind])
-    memory, tokens = captioner.encode(photos()), words(captioner, 4, 6)
-    state, found = select(captioner.start(memory), torch.tensor([0, 0, 1, 1])), []
-    for token in tokens.unbind(1):
-        logits, state = captioner.step(token, state, memory)
-        found.append(logits)
-    for length in range(1, 7):  # each word again from the whole of what precedes it
-        whole = captioner.forward(tokens[:, :length], memory)[:, -1]
-        torch.testing.assert_close(found[length - 1], whole, atol=1e-5, rtol=0)
-
-
 @pytest.mark.parametrize("beam", [1, 3])
 @torch.no_grad()
 def test_captions_are_those_of_generate(folders, beam):
@@ -121,15 +108,11 @@ def test_captions_are_those_of_generate(folders, beam):
 
 def test_the_sizes_are_the_papers():
     """GPT-2 and CLIP ViT-B/32: 512 -> 3840 -> 7680, ten embeddings; or 8 layers over 40 and 40 tokens."""
-    from tellapart.captioners import CAPTIONERS
-    from tellapart.models.networks import outline_network
-
     make, _ = CAPTIONERS["clipcap"].load()
 
     def outline(**settings):
-        return outline_network(
-            CAPTIONERS, "captioner", "clipcap", make.complete({"vocab_size": 50257, "feature_size": 512, **settings})
-        )
+        settings = make.complete({"vocab_size": 50257, "feature_size": 512, **settings})
+        return outline_network(CAPTIONERS, "captioner", "clipcap", settings)
 
     mlp = outline()
     assert [tuple(weight.shape) for weight in mlp.mapper.parameters()] == [(3840, 512), (3840,), (7680, 3840), (7680,)]
@@ -143,9 +126,9 @@ def test_the_sizes_are_the_papers():
     assert sum(weight.numel() for weight in large.mapper.layers[0].parameters()) == layer
 
 
-@pytest.mark.parametrize("how", [{"frozen": True}, {"lora_rank": 2}], ids=["frozen", "lora"])
-def test_a_checkpoint_holds_what_was_trained_only(folders, how, tmp_path, monkeypatch):
-    captioner = build(folders["gpt2"], **how)
+@pytest.mark.parametrize("settings", [{"frozen": True}, {"lora_rank": 2}], ids=str)
+def test_a_checkpoint_holds_what_was_trained_only(folders, settings, tmp_path, monkeypatch):
+    captioner = build(folders["gpt2"], **settings)
     for _, weight in lora_parameters(captioner):
         torch.nn.init.normal_(weight, std=0.3)
     save(captioner, folders["gpt2"], tmp_path)
@@ -164,46 +147,24 @@ def test_a_checkpoint_holds_what_was_trained_only(folders, how, tmp_path, monkey
     assert not list(lora_parameters(loaded))  # merged
     assert_same(captioner, loaded)
 
-
-def test_a_folder_with_a_copy_of_the_language_model_needs_no_other(folders, tmp_path):
-    captioner = build(folders["llama"], frozen=True)
-    save(captioner, folders["llama"], tmp_path)
-    shutil.copytree(folders["llama"], tmp_path / "language_model")
-    assert_same(captioner, models.load(tmp_path, CPU).captioner)
-
-
-def test_another_language_model_than_the_one_of_training_is_refused(folders, tmp_path, monkeypatch):
-    captioner = build(folders["gpt2"], frozen=True)
-    save(captioner, folders["gpt2"], tmp_path)
-    other = tiny.save(tmp_path / "other", "gpt2", seed=5)
-    monkeypatch.setenv("TELLAPART_ENCODERS", str(other))
+    monkeypatch.setenv("TELLAPART_ENCODERS", str(tiny.save(tmp_path / "another", "gpt2", seed=5)))
     with pytest.raises(UserError, match=r"trained over the language model .* and those of"):
         models.load(tmp_path, CPU)
+    monkeypatch.delenv("TELLAPART_ENCODERS")
+    shutil.copytree(folders["gpt2"], tmp_path / "language_model")  # a copy of its own: no other is needed
+    assert_same(captioner, models.load(tmp_path, CPU).captioner)
 
 
 def test_a_language_model_that_was_trained_with_the_mapper_is_in_the_checkpoint(folders, tmp_path):
     captioner = build(folders["llama"])
     save(captioner, folders["llama"], tmp_path)
-    models.load(tmp_path, CPU)  # without the folder of the language model
-    settings = json.loads((tmp_path / "config.json").read_text())["settings"]
-    assert settings["language_model"] == str(folders["llama"])
-
-
-def test_lora_merged_says_what_it_says_unmerged(folders):
-    captioner = build(folders["llama"], lora_rank=2)
-    for _, weight in lora_parameters(captioner):
-        torch.nn.init.normal_(weight, std=0.3)
-    tokens = words(captioner, 2, 5)
-    with torch.no_grad():
-        before = captioner.forward(tokens, captioner.encode(photos()))
-        plain = build(folders["llama"])
-        plain.mapper.load_state_dict(captioner.mapper.state_dict())
-        assert (before - plain.forward(tokens, plain.encode(photos()))).abs().max() > 0.01
-        after = models.for_inference(captioner).forward(tokens, captioner.encode(photos()))
-    torch.testing.assert_close(after, before, atol=1e-5, rtol=0)
-
-
-# Captions
+    assert_same(captioner, models.load(tmp_path, CPU).captioner)  # without the folder of the language model
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["settings"]["language_model"] == str(folders["llama"])
+    config["settings"]["architecture"]["num_hidden_layers"] = 10**8
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="num_hidden_layers is too large"):
+        models.load(tmp_path, CPU)
 
 
 def test_captions_end_with_a_full_stop_and_eos_is_the_padding(folders):
@@ -228,24 +189,6 @@ def test_without_a_token_for_a_full_stop_the_eos_of_the_model_ends_captions(fold
     assert tokenizer.eos == tokenizer.pad == tokenizer.bos
 
 
-# What is refused
-
-
-def test_a_language_model_with_another_vocabulary_is_refused(folders, tmp_path):
-    with pytest.raises(UserError, match=r"has 300 tokens, and captions are written in 301"):
-        models.build_captioner(
-            "clipcap", {"language_model": str(folders["gpt2"])}, vocab_size=301, feature_sizes={"regions": 8}
-        )
-    few = tiny.save(tmp_path / "few", "gpt2", vocab_size=280)
-    shutil.copy(folders["gpt2"] / "tokenizer.json", few)
-    with pytest.raises(UserError, match=r"has 280 tokens, and captions are written in 300"):
-        language_models.tokenizer(str(few))
-    many = tiny.save(tmp_path / "many", "gpt2", **{"vocab_size": 300})
-    tiny.edit(many, vocab_size=50257)
-    with pytest.raises(UserError, match=r"has 50257 tokens, its tokenizer 300"):
-        language_models.tokenizer(str(many))
-
-
 def test_a_few_tokens_that_round_the_number_up_are_never_chosen(tmp_path):
     folder = tiny.save(tmp_path / "lm", "llama")
     from transformers import AutoModelForCausalLM
@@ -257,56 +200,43 @@ def test_a_few_tokens_that_round_the_number_up_are_never_chosen(tmp_path):
     assert captioner.forward(words(captioner, 2, 3), captioner.encode(photos())).shape[-1] == 300
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"eos_token_id": None}, "eos_token_id is not a token"),
-        ({"model_type": "own", "auto_map": {"AutoModelForCausalLM": "own.Model"}}, "needs a program of its own"),
-        ({"model_type": "vit"}, "'vit', which is no causal language model"),
-        ({"n_layer": 10**9}, "n_layer is too large"),
-    ],
-    ids=["no eos", "remote code", "no language model", "absurd"],
-)
-def test_language_models_that_cannot_be_used_are_refused_in_a_sentence(folders, changes, message, tmp_path):
-    folder = tiny.edit(shutil.copytree(folders["gpt2"], tmp_path / "lm"), **changes)
+REFUSED = {  # changes of config.json
+    "eos_token_id is not a token": {"eos_token_id": None},
+    "needs a program of its own": {"model_type": "own", "auto_map": {"AutoModelForCausalLM": "own.Model"}},
+    "'vit', which is no causal language model": {"model_type": "vit"},
+    "n_layer is too large": {"n_layer": 10**9},
+    "has 280 tokens, and captions are written in 300": {"vocab_size": 280},
+    "has 50257 tokens, its tokenizer 300": {"vocab_size": 50257},
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_language_models_that_cannot_be_used_are_refused_in_a_sentence(folders, message, tmp_path):
+    folder = tiny.edit(shutil.copytree(folders["gpt2"], tmp_path / "lm"), **REFUSED[message])
     with pytest.raises(UserError, match=message) as refused:
         language_models.tokenizer(str(folder))
     assert "\n" not in str(refused.value)
 
 
-def test_a_model_that_reads_in_both_directions_is_refused(tmp_path):
+def test_sources_that_are_no_causal_language_model_are_refused(folders, tmp_path, monkeypatch):
+    from huggingface_hub import constants
     from transformers import BertConfig, BertLMHeadModel
 
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    BertLMHeadModel(BertConfig(vocab_size=40, **sizes)).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="no causal language model: its words depend on those that follow"):
-        language_models.read(str(tmp_path))
-
-
-def test_a_hub_id_without_a_network_names_the_file_and_the_way_out(monkeypatch):
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match=r"config.json of nobody/nothing was wanted .*local folder") as refused:
-        language_models.find("nobody/nothing")
-    assert "\n" not in str(refused.value)
-
-
-def test_a_file_that_is_no_gguf_is_refused(tmp_path, monkeypatch):
+    BertLMHeadModel(BertConfig(vocab_size=40, **sizes)).save_pretrained(tmp_path / "bert")
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     (tmp_path / "broken.gguf").write_bytes(b"GGUF" + bytes(100))
-    with pytest.raises(UserError, match=r"broken.gguf is not a language model"):
-        language_models.find(str(tmp_path / "broken.gguf"))
+    for source, message in [
+        (tmp_path / "bert", "no causal language model: its words depend on those that follow"),
+        ("nobody/nothing", r"config.json of nobody/nothing was wanted .*local folder"),
+        (tmp_path / "broken.gguf", r"broken.gguf is not a language model"),
+        (tmp_path / "absent.gguf", "there is no language model"),
+    ]:
+        with pytest.raises(UserError, match=message) as refused:
+            language_models.read(str(source))
+        assert "\n" not in str(refused.value)
     assert not list((tmp_path / "cache" / "language_models").iterdir())
-    with pytest.raises(UserError, match="there is no language model"):
-        language_models.find(str(tmp_path / "absent.gguf"))
-
-
-def test_a_model_folder_cannot_name_an_absurd_language_model(folders, tmp_path):
-    captioner = build(folders["gpt2"])
-    save(captioner, folders["gpt2"], tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    config["settings"]["architecture"]["n_layer"] = 10**8
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(UserError, match="n_layer is too large"):
-        models.load(tmp_path, CPU)
+    settings = {"language_model": str(folders["gpt2"])}
+    with pytest.raises(UserError, match=r"has 300 tokens, and captions are written in 301"):
+        models.build_captioner("clipcap", settings, vocab_size=301, feature_sizes={"regions": 8})

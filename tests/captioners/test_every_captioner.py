@@ -14,56 +14,31 @@ from tellapart.decoding import score
 from tellapart.objectives.cross_entropy import cross_entropy_step
 from tellapart.protocols.captioners import WORDS, B, CaptionerCase, T, V, sizes_of, tiny
 
-SAID = {"bos": WORDS.bos, "eos": WORDS.eos, "pad": WORDS.pad, "banned": WORDS.banned_ids}
+RULES = {"bos": WORDS.bos, "eos": WORDS.eos, "pad": WORDS.pad, "banned": WORDS.banned_ids, "max_words": T}
 
 
 @pytest.fixture(params=CAPTIONERS)
-def name(request):
-    return request.param
-
-
-@pytest.fixture
-def captioner(name):
-    return tiny(name)
-
-
-@pytest.fixture
-def photos(name):
-    return CaptionerCase(name).photos
-
-
-@pytest.fixture
-def tokens(name):
-    return CaptionerCase(name).tokens
+def case(request):
+    return CaptionerCase(request.param)
 
 
 @pytest.mark.parametrize("check", CaptionerCase.checks())
-def test_it_keeps_its_promise(name, check):
-    getattr(CaptionerCase(name), check)()
+def test_it_keeps_its_promise(case, check):
+    getattr(case, check)()
 
 
-def test_regions_are_a_set(captioner, photos, tokens):
+def test_regions_are_a_set(case):
     order = torch.tensor([4, 2, 0, 1, 3])
-    others = Inputs((name, Stream(values[:, order], mask[:, order])) for name, (values, mask) in photos.items())
+    others = Inputs((name, Stream(values[:, order], mask[:, order])) for name, (values, mask) in case.photos.items())
     others["relations"].values[..., :2] = order.argsort()[others["relations"].values[..., :2].long()].float()
-    torch.testing.assert_close(
-        captioner.forward(tokens, captioner.encode(photos)),
-        captioner.forward(tokens, captioner.encode(others)),
-        atol=1e-5,
-        rtol=0,
-    )
+    torch.testing.assert_close(case._logits(photos=others), case._logits(), atol=1e-5, rtol=0)
 
 
-def test_it_learns_a_caption_by_heart(captioner, photos):
+def test_it_learns_a_caption_by_heart(case):
     """Cross-entropy: of three photos, each is given a caption of its own, until greedy says it."""
-    captions = torch.tensor(
-        [
-            [*WORDS.encode("a red bus"), WORDS.eos],
-            [*WORDS.encode("the cat on"), WORDS.eos],
-            [*WORDS.encode("a bed on"), WORDS.eos],
-        ]
-    )
-    batch = Batch(torch.arange(B).numpy(), photos, captions, captions != WORDS.pad)
+    captioner = case.captioner
+    captions = torch.tensor([[*WORDS.encode(text), WORDS.eos] for text in ("a red bus", "the cat on", "a bed on")])
+    batch = Batch(torch.arange(B).numpy(), case.photos, captions, captions != WORDS.pad)
     optimizer = torch.optim.Adam(captioner.parameters(), lr=0.02)
     losses = []
     for _ in range(60):
@@ -73,43 +48,30 @@ def test_it_learns_a_caption_by_heart(captioner, photos):
         optimizer.step()
         losses.append(loss.item())
     assert losses[-1] < 0.1 < 1 < losses[0]
-    said = greedy(captioner.eval(), captioner.encode(photos), max_words=T, **SAID)
-    assert said.tokens.tolist() == captions.tolist()
+    assert greedy(captioner.eval(), captioner.encode(case.photos), **RULES).tokens.tolist() == captions.tolist()
 
 
-def test_a_saved_captioner_speaks_as_before(name, captioner, photos, tokens, tmp_path):
-    identity = {"name": "efficientnet_lite2", "image_size": 64, "grid": 2, "weights_sha256": "0"}
-    models.describe(tmp_path, name, captioner, WORDS, dict.fromkeys(sizes_of(name), identity))
-    models.save_weights(tmp_path / "model.safetensors", captioner)
-    loaded = models.load(tmp_path, torch.device("cpu")).captioner
-    torch.testing.assert_close(
-        loaded.forward(tokens, loaded.encode(photos)),
-        captioner.forward(tokens, captioner.encode(photos)),
-        atol=1e-6,
-        rtol=0,
-    )
+@pytest.mark.parametrize("name", CAPTIONERS)
+def test_a_captioner_that_is_saved_and_loaded_gives_the_same_logits(name, tmp_path):
+    case, identity = CaptionerCase(name), {"name": "efficientnet_lite2", "image_size": 64, "grid": 2}
+    expected = case._logits()
+    identities = dict.fromkeys(sizes_of(name), identity | {"weights_sha256": "0"})
+    models.describe(tmp_path, name, case.captioner, WORDS, identities)
+    models.save_weights(tmp_path / "model.safetensors", case.captioner)
+    case.captioner = models.load(tmp_path, torch.device("cpu")).captioner
+    torch.testing.assert_close(case._logits(), expected, atol=1e-6, rtol=0)
 
 
-def test_two_of_a_kind_speak_as_one(name, captioner, photos, tokens):
-    """Ensembles: the mean of the two probabilities at each word, whole captions or step by step."""
-    other = tiny(name, V, seed=1)
-    both = Ensemble([captioner, other])
-    memory = both.encode(photos)
-    said = both.forward(tokens, memory)
-    mean = sum(one.forward(tokens, one.encode(photos)).softmax(-1) for one in (captioner, other)) / 2
-    torch.testing.assert_close(said.exp(), mean, atol=1e-5, rtol=0)
-    torch.testing.assert_close(by_steps(both, tokens, memory, B), said, atol=1e-5, rtol=0)
-    best = beam_search(both, memory, beam=3, max_words=T, **SAID)
-    again = score(both, memory, best.tokens[:, 0], best.mask[:, 0], bos=WORDS.bos).sum(1)
-    torch.testing.assert_close(best.logp[:, 0], again, atol=1e-5, rtol=0)
-
-
-def test_captioners_of_all_kinds_speak_as_one():
-    photos = CaptionerCase("transformer").photos
-    everyone = Ensemble([tiny(name, V) for name in CAPTIONERS])
-    memory = everyone.encode(photos)
-    best = beam_search(everyone, memory, beam=3, max_words=T, **SAID)
-    again = score(everyone, memory, best.tokens[:, 0], best.mask[:, 0], bos=WORDS.bos).sum(1)
+def test_captioners_of_all_kinds_are_an_ensemble():
+    """The mean of their probabilities at each word, whole captions or step by step."""
+    members, case = [tiny(name) for name in CAPTIONERS], CaptionerCase("transformer")
+    case.captioner = together = Ensemble(members)
+    memory, logits = together.encode(case.photos), case._logits()
+    mean = sum(member.forward(case.tokens, member.encode(case.photos)).softmax(-1) for member in members) / len(members)
+    torch.testing.assert_close(logits.exp(), mean, atol=1e-5, rtol=0)
+    torch.testing.assert_close(by_steps(together, case.tokens, memory, B), logits, atol=1e-5, rtol=0)
+    best = beam_search(together, memory, beam=3, **RULES)
+    again = score(together, memory, best.tokens[:, 0], best.mask[:, 0], bos=WORDS.bos).sum(1)
     torch.testing.assert_close(best.logp[:, 0], again, atol=1e-5, rtol=0)
 
 
@@ -129,12 +91,10 @@ VARIANTS = [  # settings by which a captioner computes something else
 
 @pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=str)
 def test_a_variant_steps_as_it_goes_forward_and_learns_with_all_its_weights(name, settings):
-    model, case = tiny(name, V, **settings), CaptionerCase(name)
-    memory = model.encode(case.photos)
-    whole = model.forward(case.tokens, memory)
-    torch.testing.assert_close(by_steps(model, case.tokens, memory, B), whole, atol=1e-5, rtol=0)
-    whole.square().sum().backward()
-    assert all(weight.grad is not None and weight.grad.any() for weight in model.parameters())
+    case = CaptionerCase(name)
+    case.captioner = tiny(name, **settings)
+    case.steps_are_forward()
+    case.every_weight_learns()
 
 
 HEADS = [{"width": 10, "heads": 4}, {"width": 9, "heads": 3}, {"heads": 0}, {"heads": -2}]
@@ -161,13 +121,13 @@ def test_settings_that_make_no_captioner_are_refused(name, settings):
 
 
 @pytest.mark.parametrize(
-    ("name", "sizes", "said"),
+    ("name", "sizes", "message"),
     [
         ("gl_rg", {"regions": 8}, r"inputs\.regions: gl_rg takes no such stream; it takes words, actions"),
         ("gl_rg", {}, "it needs at least one stream"),
         ("glied", {"regions": 8}, "glied takes a stream 'attributes' too"),
     ],
 )
-def test_a_captioner_is_built_for_its_streams_alone(name, sizes, said):
-    with pytest.raises(UserError, match=said):
+def test_a_captioner_is_built_for_its_streams_alone(name, sizes, message):
+    with pytest.raises(UserError, match=message):
         models.build_captioner(name, {}, vocab_size=V, feature_sizes=sizes)
