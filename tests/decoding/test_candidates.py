@@ -14,9 +14,12 @@ from decoding.toy_captioner import (
     UNK,
     TableCaptioner,
     ToyCaptioner,
-    captions_of,
+    assert_best,
     every_caption,
+    naive_beam,
+    next_words,
     photos,
+    searched,
     table_of,
     toy,
 )
@@ -83,13 +86,6 @@ def test_a_photo_gets_the_same_candidates_alone_and_among_others(captioner):
     assert propose(captioner, features, mask, seeds) == together
     backwards = propose(captioner, features.flip(0), mask.flip(0), seeds[::-1])
     assert [[c.text for c in of_photo] for of_photo in reversed(backwards)] == [[c.text for c in p] for p in together]
-
-
-def test_another_seed_draws_other_captions(captioner):
-    features, mask = photos(1)
-    drawn = {tuple(c.text for c in propose(captioner, features, mask, [seed])[0]) for seed in range(6)}
-    assert len(drawn) > 3
-    assert len({texts[:3] for texts in drawn}) == 1  # the beam's own are always there
 
 
 def test_without_samples_there_is_only_the_beams_best(captioner):
@@ -172,39 +168,10 @@ def by_hand(probability: dict[tuple[int, ...], float]):
     return retriever
 
 
-def next_words(captioner, memory, prefix) -> list[float]:
-    return captioner.forward(torch.tensor([[BOS, *prefix]]), memory)[0, -1].log_softmax(0).tolist()
-
-
 def plausible(logp: list[float], banned, floor: float, most_words: int) -> list[int]:
     """Ids of the words that a retriever is asked about, from a list of log p."""
     allowed = sorted((word for word in range(len(logp)) if word not in banned), key=lambda word: -logp[word])
     return [word for word in allowed[:most_words] if math.exp(logp[word]) >= floor * math.exp(logp[allowed[0]])]
-
-
-def naive_search(captioner, memory, log_p, *, weight, floor, beam, most_words, max_words, banned, n_best):
-    """For one photo in plain Python: no batching, no early end, everything asked afresh for every beginning."""
-    live, bank = [(0.0, 0.0, ())], []
-    for length in range(1, max_words + 1):
-        continuations = []
-        for _, logp, prefix in live:
-            words = next_words(captioner, memory, prefix)
-            for word in plausible(words, banned, floor, most_words):
-                caption = (*prefix, word)
-                score = (1 - weight) * (logp + words[word]) + weight * log_p(caption)
-                continuations.append((score, logp + words[word], caption))
-        continuations.sort(key=lambda each: -each[0])
-        bank += [each for each in continuations[:beam] if each[2][-1] == EOS or length == max_words]
-        live = [each for each in continuations if each[2][-1] != EOS][:beam]
-    return sorted(bank, key=lambda each: -each[0])[:n_best]
-
-
-def assert_best(best, photo: int, expected) -> None:
-    count = len(expected)
-    assert captions_of(best, photo)[:count] == [caption for _, _, caption in expected]
-    assert best.score[photo].tolist()[:count] == pytest.approx([score for score, _, _ in expected], rel=1e-6)
-    assert best.logp[photo].tolist()[:count] == pytest.approx([logp for _, logp, _ in expected], rel=1e-6)
-    assert (best.score[photo, count:] == -torch.inf).all()
 
 
 # --- exactness ---
@@ -235,9 +202,14 @@ def test_a_narrow_beam_is_the_plain_one(beam, n_best, weight, floor, most_words,
     options = {"weight": weight, "floor": floor, "most_words": most_words, "beam": beam, "n_best": n_best}
     options |= {"max_words": 6, "banned": (PAD, UNK)}
     best = contrastive_search(captioner, memory, retriever, **IDS, **options)
+    plain = {"beam": beam, "n_best": n_best, "max_words": 6, "banned": (PAD, UNK)}
     for photo in range(4):
-        expected = naive_search(
-            captioner, alone[photo], lambda caption, p=photo: retriever.log_p(caption, p), **options
+        expected = naive_beam(
+            captioner,
+            alone[photo],
+            **plain,
+            allowed=lambda logp: plausible(logp, (PAD, UNK), floor, most_words),
+            value=lambda caption, logp, p=photo: (1 - weight) * logp + weight * retriever.log_p(caption, p),
         )
         assert_best(best, photo, expected)
 
@@ -260,64 +232,49 @@ def test_without_weight_and_floor_it_is_beam_search(beam):
 # --- by hand ---
 
 
+def contrasted(chain, probability, **options):
+    captions, best = searched(partial(contrastive_search, retriever=by_hand(probability)), chain, **options)
+    return captions, best.score[0].tolist()
+
+
 def test_the_retriever_chooses_among_what_the_captioner_finds_plausible():
-    table = table_of({BOS: {CAT: 0.6, DOG: 0.3, RED: 0.1}}, vocab_size=8)
-    retriever = by_hand({(CAT,): 0.3, (DOG,): 0.6, (RED,): 1.0})
-    best = contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS, weight=0.75, floor=0.2)
-    assert captions_of(best, 0) == [(DOG, EOS)]  # RED is below a fifth of 0.6
-    assert best.logp.item() == pytest.approx(math.log(0.3))
-    assert best.score.item() == pytest.approx(0.25 * math.log(0.3) + 0.75 * math.log(0.6))
-    bold = contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS, weight=0.75, floor=0.16)
-    assert captions_of(bold, 0) == [(RED, EOS)]  # 0.25 log 0.1 = -0.58 is above the -0.68 of DOG
-    shy = contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS, weight=0.1, floor=0.16)
-    assert captions_of(shy, 0) == [(CAT, EOS)]
+    chain, probability = {BOS: {CAT: 0.6, DOG: 0.3, RED: 0.1}}, {(CAT,): 0.3, (DOG,): 0.6, (RED,): 1.0}
+    captions, score = contrasted(chain, probability, weight=0.75, floor=0.2)
+    assert captions == [(DOG, EOS)]  # RED is below a fifth of 0.6
+    assert score == pytest.approx([0.25 * math.log(0.3) + 0.75 * math.log(0.6)])
+    # 0.25 log 0.1 = -0.58 is above the -0.68 of DOG
+    assert contrasted(chain, probability, weight=0.75, floor=0.16)[0] == [(RED, EOS)]
+    assert contrasted(chain, probability, weight=0.1, floor=0.16)[0] == [(CAT, EOS)]
+    # The floor is under the likeliest word that may be said.
+    chain, probability = {BOS: {UNK: 0.98, CAT: 0.015, DOG: 0.005}}, {(CAT,): 0.1, (DOG,): 0.9}
+    assert contrasted(chain, probability, floor=0.2, banned=(UNK,))[0] == [(DOG, EOS)]
+    # EOS must pass it too.
+    chain, probability = {BOS: {CAT: 1.0}, CAT: {RED: 0.9, EOS: 0.1}}, {(CAT,): 1.0, (CAT, RED): 0.2}
+    assert contrasted(chain, probability)[0] == [(CAT, EOS)]
+    assert contrasted(chain, probability, floor=0.2)[0] == [(CAT, RED, EOS)]
+    # There may be fewer plausible captions than places.
+    captions, score = contrasted({BOS: {CAT: 0.9, DOG: 0.1}}, {}, floor=0.5, beam=4, n_best=3)
+    assert captions == [(CAT, EOS), (), ()]
+    assert score[1:] == [-math.inf, -math.inf]
 
 
 def test_the_search_goes_on_while_the_retriever_may_still_be_won():
-    # After CAT EOS is result, DOG is worth less, and only its last word convinces: 0.1 log 0.4 against 0.9 log 0.6.
+    # After CAT EOS, DOG is worth less, and only its last word convinces: 0.1 log 0.4 against 0.9 log 0.6.
     chain = {BOS: {CAT: 0.6, DOG: 0.4}, DOG: {BIG: 1.0}, BIG: {RED: 1.0}}
-    retriever = by_hand({(CAT,): 0.6, (DOG,): 0.3, (DOG, BIG): 0.2, (DOG, BIG, RED): 1.0})
-    best = contrastive_search(TableCaptioner(), (table_of(chain, vocab_size=8)[None],), retriever, **IDS)
-    assert captions_of(best, 0) == [(DOG, BIG, RED, EOS)]
-    assert best.score.item() == pytest.approx(0.1 * math.log(0.4))
-
-
-def test_the_likeliest_beginning_decides_whether_to_go_on_and_not_the_one_worth_most():
-    # When CAT EOS (0.3) is result, RED is worth more than DOG, but can no longer win; DOG can, and does: 0.6.
+    captions, score = contrasted(chain, {(CAT,): 0.6, (DOG,): 0.3, (DOG, BIG): 0.2, (DOG, BIG, RED): 1.0})
+    assert captions == [(DOG, BIG, RED, EOS)]
+    assert score == pytest.approx([0.1 * math.log(0.4)])
+    # After CAT EOS (0.3), RED is worth more than DOG, but can no longer win; DOG can, and does: 0.6.
     chain = {BOS: {CAT: 0.3, DOG: 0.6, RED: 0.1}, DOG: {BIG: 1.0}, BIG: {8: 1.0}, RED: {9: 1.0}}
-    retriever = by_hand({(CAT,): 1.0, (RED,): 1.0, (RED, 9): 1.0, (DOG, BIG): 0.01, (DOG, BIG, 8): 1.0})
-    best = contrastive_search(TableCaptioner(), (table_of(chain, vocab_size=10)[None],), retriever, **IDS, weight=0.5)
-    assert captions_of(best, 0) == [(DOG, BIG, 8, EOS)]
+    probability = {(CAT,): 1.0, (RED,): 1.0, (RED, 9): 1.0, (DOG, BIG): 0.01, (DOG, BIG, 8): 1.0}
+    assert contrasted(chain, probability, weight=0.5)[0] == [(DOG, BIG, 8, EOS)]
 
 
 def test_the_search_ends_when_a_sure_retriever_could_not_save_a_caption():
-    chain = {BOS: {CAT: 0.9, DOG: 0.1}, DOG: {BIG: 1.0}, BIG: {BIG: 1.0}}
-    captioner, retriever = TableCaptioner(), by_hand({(CAT,): 0.9})
-    best = contrastive_search(captioner, (table_of(chain, vocab_size=8)[None],), retriever, **IDS, weight=0.5)
-    assert captions_of(best, 0) == [(CAT, EOS)]
+    table = table_of({BOS: {CAT: 0.9, DOG: 0.1}, DOG: {BIG: 1.0}, BIG: {BIG: 1.0}}, vocab_size=8)
+    captioner = TableCaptioner()
+    contrastive_search(captioner, (table[None],), by_hand({(CAT,): 0.9}), **IDS, weight=0.5)
     assert len(captioner.steps) == 2  # log 0.1 is below log 0.9 + log 0.9 even if no word more were lost
-
-
-def test_eos_must_pass_the_floor_too():
-    table = table_of({BOS: {CAT: 1.0}, CAT: {RED: 0.9, EOS: 0.1}}, vocab_size=8)
-    retriever = by_hand({(CAT,): 1.0, (CAT, RED): 0.2})
-    assert captions_of(contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS), 0) == [(CAT, EOS)]
-    strict = contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS, floor=0.2)
-    assert captions_of(strict, 0) == [(CAT, RED, EOS)]
-
-
-def test_a_floor_is_under_the_likeliest_word_that_may_be_said():
-    table = table_of({BOS: {UNK: 0.98, CAT: 0.015, DOG: 0.005}}, vocab_size=8)
-    retriever = by_hand({(CAT,): 0.1, (DOG,): 0.9})
-    best = contrastive_search(TableCaptioner(), (table[None],), retriever, **IDS, floor=0.2, banned=(UNK,))
-    assert captions_of(best, 0) == [(DOG, EOS)]
-
-
-def test_fewer_plausible_captions_than_places():
-    table = table_of({BOS: {CAT: 0.9, DOG: 0.1}}, vocab_size=8)
-    best = contrastive_search(TableCaptioner(), (table[None],), by_hand({}), **IDS, floor=0.5, beam=4, n_best=3)
-    assert captions_of(best, 0) == [(CAT, EOS), (), ()]
-    assert best.logp[0, 1:].tolist() == best.score[0, 1:].tolist() == [-math.inf, -math.inf]
 
 
 # --- how the retriever is asked ---

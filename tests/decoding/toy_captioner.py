@@ -1,7 +1,9 @@
 """Captioners small enough to enumerate, in double precision, and the enumeration itself."""
 
+import math
 from itertools import product
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -133,3 +135,70 @@ def log_probability(captioner, memory, captions: list[tuple[int, ...]]) -> Tenso
     before = torch.cat([torch.full_like(tokens[:, :1], BOS), tokens[:, :-1]], 1)
     logp = captioner.forward(before, memory).log_softmax(-1).gather(2, tokens[..., None]).squeeze(2)
     return logp.where(mask, 0.0).sum(1).view(count, -1).detach()
+
+
+def next_words(captioner, memory, prefix: tuple[int, ...]) -> list[float]:
+    """log p of each word after the prefix, asked afresh."""
+    return captioner.forward(torch.tensor([[BOS, *prefix]]), memory)[0, -1].log_softmax(0).tolist()
+
+
+def naive_beam(
+    captioner,
+    memory,
+    *,
+    beam,
+    max_words,
+    n_best,
+    banned=(),
+    length_penalty=0.0,
+    groups=1,
+    diversity=0.0,
+    allowed=lambda logp: range(len(logp)),
+    value=lambda caption, logp: logp,
+):
+    """(Diverse) beam search for one photo in plain Python: no batch and no early end.
+
+    allowed  the words that are ranked, of the log p of all
+    value    what a caption is ranked by
+    returns  (score, log p, caption), best first
+    """
+    width, share = beam // groups, math.ceil(n_best / groups)
+    live = [[(0.0, ())] for _ in range(groups)]
+    banks = [[] for _ in range(groups)]
+    for length in range(1, max_words + 1):
+        chosen = []  # words of the earlier groups, at this step
+        for group in range(groups):
+            continuations = []
+            for logp, prefix in live[group]:
+                words = next_words(captioner, memory, prefix)
+                for word in set(allowed(words)) - set(banned):
+                    caption, total = (*prefix, word), logp + words[word]
+                    worth = value(caption, total)
+                    continuations.append((worth - diversity * chosen.count(word), worth, total, caption))
+            continuations.sort(key=lambda each: -each[0])
+            banks[group] += [
+                (worth / length**length_penalty, logp, caption)
+                for _, worth, logp, caption in continuations[:width]
+                if caption[-1] == EOS or length == max_words
+            ]
+            live[group] = [(logp, caption) for *_, logp, caption in continuations if caption[-1] != EOS][:width]
+            chosen += [caption[-1] for _, caption in live[group]]
+    best = [each for bank in banks for each in sorted(bank, key=lambda each: -each[0])[:share]]
+    return sorted(best, key=lambda each: -each[0])[:n_best]
+
+
+def assert_best(best, photo: int, expected, *, captions: bool = True) -> None:
+    """That a search found these (score, log p, caption) for a photo, in this order, and no more."""
+    count = len(expected)
+    if captions:
+        assert captions_of(best, photo)[:count] == [caption for _, _, caption in expected]
+    assert best.score[photo].tolist()[:count] == pytest.approx([score for score, _, _ in expected])
+    assert best.logp[photo].tolist()[:count] == pytest.approx([logp for _, logp, _ in expected])
+    assert (best.score[photo, count:] == -torch.inf).all()
+    assert (best.logp[photo, count:] == -torch.inf).all()
+
+
+def searched(search, chain: dict[int, dict[int, float]], vocab_size: int = 10, **options):
+    """The captions that a search finds for a photo with this chain of words, and the result."""
+    best = search(TableCaptioner(), (table_of(chain, vocab_size)[None],), **IDS | options)
+    return captions_of(best, 0), best

@@ -50,7 +50,7 @@ class LstmA3(RecurrentDecoder):
         attributes = self.attributes(self._vector(inputs[ATTRIBUTES]))
         state = lstm(self.input_gates(attributes), attributes.new_zeros(attributes.shape))
         photo = self.photo(masked_mean(*inputs[REGIONS]))
-        return self._advance(self.input_gates(photo), state, None)[1]
+        return lstm(self.input_gates(photo) + self.recurrent_gates(state.output), state.cell)
 
     def start(self, memory: LSTMState) -> LSTMState:
         return memory
