@@ -75,7 +75,7 @@ def _photos(folder: Path) -> None:
 def _clips(folder: Path) -> None:
     from attacks import clips
 
-    for make in (*clips.REFUSED, *clips.TAKEN):
+    for make, *_ in (*clips.REFUSED.values(), *clips.TAKEN.values()):
         make(folder)
 
 

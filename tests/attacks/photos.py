@@ -118,16 +118,8 @@ def twelve_megapixels(folder: Path) -> Path:
 
 # Which side of the picture the first stored row and the first stored column show, as the TIFF specification defines
 # it; `_stored` is the picture's pixels in that order.
-ORIENTATIONS = {
-    1: ("top", "left"),
-    2: ("top", "right"),
-    3: ("bottom", "right"),
-    4: ("bottom", "left"),
-    5: ("left", "top"),
-    6: ("right", "top"),
-    7: ("right", "bottom"),
-    8: ("left", "bottom"),
-}
+_SIDES = "top left, top right, bottom right, bottom left, left top, right top, right bottom, left bottom"
+ORIENTATIONS = {number: tuple(sides.split()) for number, sides in enumerate(_SIDES.split(", "), start=1)}
 
 
 def _stored(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:

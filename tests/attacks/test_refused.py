@@ -301,45 +301,35 @@ def test_photos_with_broken_exif_are_read_without_a_warning_on_the_screen(tmp_pa
 
 # Clips
 
-CUT_SHORT = "is cut short: its last frames are not in the file"
-CLIP_REASONS = {
-    made_clips.audio_only: "has sound but no video",
-    made_clips.zero_frames: "has no frames",
-    **dict.fromkeys(
-        (made_clips.truncated, made_clips.truncated_mkv, made_clips.truncated_webm, made_clips.truncated_avi), CUT_SHORT
-    ),
-    made_clips.huge: "has frames of no size, or of more than 33 megapixels",
-    made_clips.empty: "the file is empty",
-}
 
-
-@pytest.mark.parametrize("make", made_clips.REFUSED, ids=lambda make: make.__name__)
-def test_a_clip_that_cannot_be_used_is_refused_in_one_sentence(tmp_path, capfd, make):
+@pytest.mark.parametrize(("make", "reason"), made_clips.REFUSED.values(), ids=made_clips.REFUSED)
+def test_a_clip_that_cannot_be_used_is_refused_in_one_sentence(tmp_path, capfd, make, reason):
     file = make(tmp_path)
     with pytest.raises(BadPhoto) as refused, open_clip(file) as clip:
         clip.frames(clip.evenly(3))
     assert refused.value.file == str(file)
-    assert refused.value.reason == CLIP_REASONS.get(make, refused.value.reason)
+    assert refused.value.reason == (reason or refused.value.reason)
     assert 5 < len(refused.value.reason) < 120
     assert "\n" not in refused.value.reason
     assert capfd.readouterr() == ("", "")  # FFmpeg is talkative
 
 
-@pytest.mark.parametrize(("make", "length"), made_clips.TAKEN.items(), ids=lambda made: getattr(made, "__name__", ""))
-def test_frames_are_counted_in_the_file_whatever_its_header_says(tmp_path, make, length):
+@pytest.mark.parametrize(("make", "frames", "seconds"), made_clips.TAKEN.values(), ids=made_clips.TAKEN)
+def test_frames_are_counted_in_the_file_whatever_its_header_says(tmp_path, make, frames, seconds):
     with open_clip(make(tmp_path)) as clip:
-        assert (len(clip), clip.duration) == (length[0], pytest.approx(length[1], abs=0.05))
+        assert (len(clip), clip.duration) == (frames, pytest.approx(seconds, abs=0.05))
         assert len(clip.frames(clip.evenly(8))) == 8
 
 
 def test_frames_larger_than_all_the_memory_are_refused_before_they_are_decoded(tmp_path, monkeypatch):
+    make, *_ = made_clips.TAKEN["one frame"]
     monkeypatch.setattr(clips, "MAX_PIXELS", 128 * 48 - 1)
-    with pytest.raises(BadPhoto, match="pixels"), open_clip(made_clips.one_frame(tmp_path)):
+    with pytest.raises(BadPhoto, match="pixels"), open_clip(make(tmp_path)):
         pass
 
 
 def test_the_memory_for_a_decoder_is_given_back(tmp_path):
-    for make in (made_clips.one_frame, made_clips.garbage_frames):
+    for make, *_ in (made_clips.TAKEN["one frame"], made_clips.REFUSED["garbage frames"]):
         try:
             with open_clip(make(tmp_path)):
                 assert photos._decoding._used == 128 * 48 * clips._DECODER_BYTES

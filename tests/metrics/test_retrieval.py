@@ -377,15 +377,10 @@ def test_a_rank_counts_all_that_fit_at_least_as_well_and_ties_too(array):
     assert ranks_of_matches(similarity, similarity[:, 0], tie=1e-3).tolist() == [2, 0, 1, 1]
 
 
-def test_the_gap_is_to_the_mean_of_those_that_exist(array):
+def test_the_gap_is_to_the_mean_or_to_the_highest_of_those_that_exist(array):
     match, group = array([3.0, 3.0, 3.0]), array([[1.0, 4.0], [1.0, 100.0], [100.0, 100.0]])
     exists = array([[True, True], [True, False], [False, False]])
     assert gap_to_mean(match, group, exists).tolist() == [0.5, 2, 3]
-
-
-def test_the_gap_is_to_the_highest_of_those_that_exist(array):
-    match, group = array([3.0, 3.0, 3.0]), array([[1.0, 4.0], [1.0, 100.0], [100.0, 100.0]])
-    exists = array([[True, True], [True, False], [False, False]])
     assert gap_to_highest(match, group, exists).tolist() == [-1, 2, 3]
     assert gap_to_highest(match, group[:, :0], exists[:, :0]).tolist() == [3, 3, 3]
 

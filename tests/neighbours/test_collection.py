@@ -90,13 +90,8 @@ def test_a_text_to_text_retriever_knows_a_photo_by_its_captions(examples):
 def test_captions_come_in_order_whatever_their_number(monkeypatch):
     monkeypatch.setattr(collection, "_CAPTIONS", 2)
     source = collection.RetrieverSource(colours())
-    assert source.of_captions(["red", "blue", "green", "red", "blue"]).tolist() == [
-        [1, 0],
-        [0, 1],
-        [0, 0],
-        [1, 0],
-        [0, 1],
-    ]
+    expected = [[1, 0], [0, 1], [0, 0], [1, 0], [0, 1]]
+    assert source.of_captions(["red", "blue", "green", "red", "blue"]).tolist() == expected
     assert source.of_captions([]).shape == (0, 2)
 
 
@@ -163,9 +158,7 @@ def test_the_quantile_is_that_of_the_pairs_that_are_different_photos():
     assert np.mean(others < quantile_of_pairs(scores, different, distances=True)) == pytest.approx(0.005, abs=1e-3)
     different[scores > 5000] = False  # bursts, which would raise the bar
     assert 4900 < quantile_of_pairs(scores, different, distances=False) < 5000
-
-
-def test_a_small_collection_and_one_of_duplicates_have_no_quantile():
+    # a small collection, and one of duplicates
     assert quantile_of_pairs(np.ones((20, 20)), np.ones((20, 20), bool), distances=False) is None
     assert quantile_of_pairs(np.ones((80, 80)), np.zeros((80, 80), bool), distances=False) is None
 

@@ -201,12 +201,8 @@ def groups():
 def test_what_is_saved_is_what_is_loaded(groups, tmp_path, name):
     save(groups, tmp_path / name)
     again = load(tmp_path / name)
-    assert (again.rule, again.photos, again.copies, again.failed) == (
-        groups.rule,
-        groups.photos,
-        groups.copies,
-        groups.failed,
-    )
+    for part in ("rule", "photos", "copies", "failed"):
+        assert getattr(again, part) == getattr(groups, part)
     np.testing.assert_array_equal(again.indices, groups.indices)
     np.testing.assert_allclose(again.scores, groups.scores, atol=1e-6)
     assert again.near_duplicates.keys() == groups.near_duplicates.keys()

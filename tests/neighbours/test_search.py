@@ -134,7 +134,7 @@ def test_fewer_than_k_others_give_fewer_columns():
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_a_vector_that_is_not_finite_is_named(bad):
+def test_a_vector_that_is_not_finite_or_of_another_width_is_refused(bad):
     vectors = np.ones((5, 3), np.float32)
     vectors[3, 1] = bad
     with pytest.raises(UserError, match="vector number 4 "):
@@ -142,8 +142,6 @@ def test_a_vector_that_is_not_finite_is_named(bad):
     with pytest.raises(UserError, match="vector number 4 "):
         nearest(np.ones((5, 3), np.float32), 2, queries=vectors)
 
-
-def test_vectors_of_another_width_are_refused():
     with pytest.raises(UserError, match="3 columns"):
         nearest(np.ones((5, 3), np.float32), 2, queries=np.ones((5, 4), np.float32))
 

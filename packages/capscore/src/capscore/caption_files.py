@@ -177,12 +177,9 @@ def _last(file: str) -> str:
 
 
 def _lists(ids: list[str], lack: str) -> list[str]:
-    shown = first_few(map(_short, ids), _SHOWN)
+    short = (repr(id) if len(id) <= _LONGEST_SHOWN else f"{id[:_LONGEST_SHOWN]!r}..." for id in ids)
+    shown = first_few(short, _SHOWN)
     return [f"{len(ids)} photo{' has' if len(ids) == 1 else 's have'} {lack}: {shown}."] if ids else []
-
-
-def _short(id: str) -> str:
-    return repr(id) if len(id) <= _LONGEST_SHOWN else repr(id[:_LONGEST_SHOWN]) + "..."
 
 
 def _gathered(rows: Iterable[Any], source: str, keys: tuple[str, ...] = ("image_id", "id", "file")) -> Captions:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from capscore import files
 from capscore.measures import RARE_ORDER, RARE_WORD
 from capscore.objects import mentions
-from capscore.statistics import Floats, Statistics, mean_of, quotients, ratio_of, share_of_words, shares
+from capscore.statistics import Statistics, mean_of, quotients, ratio_of, share_of_words, shares
 
 STOP_WORDS = frozenset(
     """
@@ -89,11 +89,7 @@ def unique_captions(captions: Sequence[Words]) -> Statistics:
 
 
 def vocabulary(captions: Sequence[Words]) -> Statistics:
-    return Statistics(("Vocabulary",), shares(captions)[:, None], _sums)
-
-
-def _sums(sums: Floats) -> Floats:  # of the module, so that scores can be pickled
-    return sums
+    return Statistics(("Vocabulary",), shares(captions)[:, None], np.asarray)  # which can be pickled
 
 
 def distinct(captions: Sequence[Words], n: int) -> Statistics:

@@ -300,7 +300,7 @@ def _search(test_length: int, matches: Ints, edges: Longs) -> Longs:
                     continue
                 far = abs(word - start)
                 here = (
-                    gain + _gain(matches[row, _STAGE], matches[row, _LENGTH], length),
+                    gain + (2 if matches[row, _STAGE] == 0 else matches[row, _LENGTH] // 2 + length // 2),
                     chunks + (end != _NOTHING and start != end),
                     distance + (far if alone else 0),
                     word + matches[row, _LENGTH],
@@ -365,11 +365,6 @@ def _settled(test_length: int, matches: Ints, edges: Longs) -> Longs:
             if alone:
                 settled[start] = row
     return settled
-
-
-@compiled
-def _gain(stage: int, length: int, other_length: int) -> int:
-    return 2 if stage == 0 else length // 2 + other_length // 2
 
 
 @compiled

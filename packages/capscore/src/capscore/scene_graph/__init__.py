@@ -308,13 +308,10 @@ class _Caption:
                 self._relation(child, "have", i)
             elif label in _CLAUSES and child > i:
                 self._read_clause(i, child)
-        inside = self._is_inside_preposition(i)
+        inside = _INSIDE_PREPOSITION.get(self.words[i]) == self._preposition(i) and self.labels[i] == "nmod"
         for preposition, thing in self._circumstances(i):
             if not (inside and preposition == "of"):
                 self._relation(i, preposition, thing)
-
-    def _is_inside_preposition(self, i: int) -> bool:
-        return _INSIDE_PREPOSITION.get(self.words[i]) == self._preposition(i) and self.labels[i] == "nmod"
 
     def _read_subject(self, subject: int, predicate: int, label: str) -> None:
         """Statements about a subject: that it is so, that it is somewhere, or that it does something."""

@@ -153,20 +153,12 @@ def says_finitely(words: Integers, finite: Integers) -> int:
 @compiled
 def tag_features(words: Integers, tags: Integers, i: int, finite: int, size: int, out: Integers) -> None:
     atoms = np.zeros(15, np.int64)
-    atoms[0] = words[i, 0]
-    atoms[1] = _at(words, i - 1, 0)
-    atoms[2] = _at(words, i + 1, 0)
-    atoms[3] = _at(words, i - 2, 0)
-    atoms[4] = _at(words, i + 2, 0)
-    atoms[5] = words[i, 1]
-    atoms[6] = words[i, 2]
-    atoms[7] = _tag(tags, i - 1, -1)
-    atoms[8] = _tag(tags, i - 2, -1)
-    atoms[9] = _at(words, i + 1, 1)
-    atoms[10] = words[i, 3]
-    atoms[11] = finite
-    atoms[12] = min(i, 3)
-    atoms[13] = len(words) - i < 3
+    atoms[0], atoms[1], atoms[2] = words[i, 0], _at(words, i - 1, 0), _at(words, i + 1, 0)
+    atoms[3], atoms[4] = _at(words, i - 2, 0), _at(words, i + 2, 0)
+    atoms[5], atoms[6] = words[i, 1], words[i, 2]
+    atoms[7], atoms[8] = _tag(tags, i - 1, -1), _tag(tags, i - 2, -1)
+    atoms[9], atoms[10], atoms[11] = _at(words, i + 1, 1), words[i, 3], finite
+    atoms[12], atoms[13] = min(i, 3), len(words) - i < 3
     _hash(TAG_TEMPLATES, atoms, size, out)
 
 
@@ -180,18 +172,11 @@ def arc_features(words: Integers, tags: Integers, stack: Integers, depth: int, f
     deep = stack[depth - 3] if depth > 2 else -1
     left = children[top, 0] if top >= 0 else -1
     atoms = np.zeros(23, np.int64)
-    atoms[0] = _at(words, top, 0)
-    atoms[1] = _tag(tags, top, -1)
-    atoms[2] = finite
-    atoms[3] = _at(words, below, 0)
-    atoms[4] = _tag(tags, below, -1)
-    atoms[5] = _at(words, front, 0)
-    atoms[6] = _tag(tags, front, -2)
-    atoms[7] = _at(words, front + 1, 0)
-    atoms[8] = _tag(tags, front + 1, -2)
-    atoms[9] = _tag(tags, front + 2, -2)
-    atoms[10] = _tag(tags, deep, -1)
-    atoms[11] = _tag(tags, left, -1)
+    atoms[0], atoms[1], atoms[2] = _at(words, top, 0), _tag(tags, top, -1), finite
+    atoms[3], atoms[4] = _at(words, below, 0), _tag(tags, below, -1)
+    atoms[5], atoms[6] = _at(words, front, 0), _tag(tags, front, -2)
+    atoms[7], atoms[8], atoms[9] = _at(words, front + 1, 0), _tag(tags, front + 1, -2), _tag(tags, front + 2, -2)
+    atoms[10], atoms[11] = _tag(tags, deep, -1), _tag(tags, left, -1)
     atoms[12] = _tag(tags, children[top, 2], -1) if top >= 0 else -1
     atoms[13] = _tag(tags, children[front, 0], -1)
     atoms[14] = _tag(tags, children[below, 2], -1) if below >= 0 else -1
@@ -199,9 +184,7 @@ def arc_features(words: Integers, tags: Integers, stack: Integers, depth: int, f
     atoms[16] = min(children[top, 5], 3) if top >= 0 else -1
     atoms[17] = min(children[front, 4], 3)
     atoms[18] = min(front - top, 5) if top >= 0 else 0
-    atoms[19] = _at(words, left, 0)
-    atoms[20] = min(depth, 4)
-    atoms[21] = len(words) - front < 3
+    atoms[19], atoms[20], atoms[21] = _at(words, left, 0), min(depth, 4), len(words) - front < 3
     _hash(ARC_TEMPLATES, atoms, size, out)
 
 
@@ -215,21 +198,13 @@ def label_features(words: Integers, tags: Integers, heads: Integers, children: I
     marker = children[child, 0]  # such as its preposition
     outermost = child in (children[head, 0], children[head, 2])
     atoms = np.zeros(20, np.int64)
-    atoms[0] = tags[child]
-    atoms[1] = _tag(tags, head, -1)
-    atoms[2] = side
-    atoms[3] = words[child, 0]
-    atoms[4] = _at(words, head, 0)
-    atoms[5] = min(abs(head - child), 4) + 8 * side
-    atoms[6] = _at(words, marker, 0)
-    atoms[7] = _tag(tags, marker, -1)
+    atoms[0], atoms[1], atoms[2] = tags[child], _tag(tags, head, -1), side
+    atoms[3], atoms[4], atoms[5] = words[child, 0], _at(words, head, 0), min(abs(head - child), 4) + 8 * side
+    atoms[6], atoms[7] = _at(words, marker, 0), _tag(tags, marker, -1)
     atoms[8] = -1 if above < 0 else _tag(tags, above, -2)
-    atoms[9] = _tag(tags, child - 1, -1)
-    atoms[10] = _tag(tags, child + 1, -1)
-    atoms[11] = 2 * outermost + side
-    atoms[12] = _tag(tags, children[child, 2], -1)
-    atoms[13] = _tag(tags, children[head, 0], -1)
-    atoms[14] = 2 * finite + side
+    atoms[9], atoms[10] = _tag(tags, child - 1, -1), _tag(tags, child + 1, -1)
+    atoms[11], atoms[14] = 2 * outermost + side, 2 * finite + side
+    atoms[12], atoms[13] = _tag(tags, children[child, 2], -1), _tag(tags, children[head, 0], -1)
     atoms[15] = words[child, 1]
     atoms[16] = min(children[head, 5], 3) * 4 + min(children[head, 4], 3)
     atoms[17] = min(children[child, 5], 3) * 4 + min(children[child, 4], 3)

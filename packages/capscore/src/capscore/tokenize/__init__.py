@@ -178,7 +178,7 @@ def tokenize_file(texts: Sequence[str], places: Sequence[int] | None = None) -> 
             if len(words[-1]) == 1:
                 keeps_its_stop = not begins_a_sentence(texts, place + 1)
             else:
-                keeps_its_stop = begins_with_a_digit(texts, place + 1)
+                keeps_its_stop = is_digit("".join(texts[place + 1 : place + 2])[:1] or END)
             if keeps_its_stop:
                 words[-1] += "."
     return captions
@@ -196,10 +196,6 @@ def begins_a_sentence(texts: Sequence[str], place: int) -> bool:
     """True if the first caption with anything in it, from `place` on, begins as sentences do."""
     following = next((text for text in islice(texts, place, None) if text and not text.isspace()), "")
     return SENTENCE_BEGINS.match(following + END) is not None
-
-
-def begins_with_a_digit(texts: Sequence[str], place: int) -> bool:
-    return place < len(texts) and is_digit(texts[place][:1] or END)
 
 
 def words_of_pieces(text: str, pieces: list[str]) -> list[str]:
