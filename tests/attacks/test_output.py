@@ -275,22 +275,18 @@ def test_one_broken_line_is_named_by_all_who_read_and_costs_no_other(
 # Kills and full disks
 
 
-@pytest.mark.slow
-def test_what_killed_processes_left_is_removed_by_the_next_and_nothing_else(start_tellapart, small_model, tmp_path):
-    Image.new("RGB", (20, 20)).save(tmp_path / "a.png")
+def test_what_killed_processes_left_is_removed_by_the_next_and_nothing_else(tmp_path):
     left, held = tmp_path / ".tellapart-0123456789ab.tmp", tmp_path / ".tellapart-ba9876543210.tmp"
     others = [tmp_path / name for name in (".tellapart-mine.tmp", "tellapart-0123456789ab.tmp", ".tellapart-012.tmp")]
     for path in (left, held, *others):
         path.write_bytes(b"half a file")
     link = tmp_path / ".tellapart-000000000000.tmp"
-    link.symlink_to(tmp_path / "a.png")
+    link.symlink_to(others[0])
     with held.open() as file:  # as another process does while it writes
         fcntl.flock(file, fcntl.LOCK_EX)
-        request = ("caption", tmp_path / "a.png", "--model", small_model, "--out", tmp_path / "o.jsonl")
-        assert start_tellapart(*request).wait(timeout=120) == 0
+        files.replace(tmp_path / "o.jsonl", b"new")
     assert not left.exists()
     assert all(path.exists() for path in (held, *others, link))
-    assert (tmp_path / "a.png").exists()
 
 
 def test_a_kill_while_a_file_is_replaced_leaves_nothing_for_long(tmp_path):

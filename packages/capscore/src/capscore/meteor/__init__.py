@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
@@ -204,30 +204,27 @@ _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _DOT = "\ud800"
 
 
-def _rules(*rules: tuple[str, str]) -> list[tuple[re.Pattern[str], str]]:
-    return [(re.compile(pattern, re.ASCII), replacement) for pattern, replacement in rules]
-
-
-_SYMBOLS = _rules((rf"([^0-9{_LETTERS}\s.'`,\-\u2018\u2019])", r" \1 "))
+_SYMBOL = re.compile(rf"([^0-9{_LETTERS}\s.'`,\-\u2018\u2019])", re.ASCII)
 _DOTS = re.compile(r"\.\.+")
 
 # In this order.  A rule sees what the one before it left, and a character taken by one match is not seen by the next:
 # of "a-b-c" only the first hyphen goes.
-_PUNCTUATION = _rules(
-    (r"([^0-9]),([^0-9])", r"\1 , \2"),
-    (r"([0-9]),([^0-9])", r"\1 , \2"),
-    (r"([^0-9]),([0-9])", r"\1 , \2"),
-    (r"[`\u2018\u2019]", "'"),
-    (r"[\u201c\u201d]|''", ' " '),
-    (r"\u2013", "-"),
-    (r"--", "-"),
-    (rf"([0-9{_LETTERS}.])-([0-9{_LETTERS}])", r"\1 \2"),
-    (rf"([^{_LETTERS}])'([^{_LETTERS}])", r"\1 ' \2"),
-    (rf"([^0-9{_LETTERS}])'([{_LETTERS}])", r"\1 ' \2"),
-    (rf"([{_LETTERS}])'([^{_LETTERS}])", r"\1 ' \2"),
-    (rf"([{_LETTERS}])'([{_LETTERS}])", r"\1 '\2"),
-    (r"([0-9])'(s)", r"\1 '\2"),
-)
+_PUNCTUATION = {
+    r"([^0-9]),([^0-9])": r"\1 , \2",
+    r"([0-9]),([^0-9])": r"\1 , \2",
+    r"([^0-9]),([0-9])": r"\1 , \2",
+    r"[`\u2018\u2019]": "'",
+    r"[\u201c\u201d]|''": ' " ',
+    r"\u2013": "-",
+    r"--": "-",
+    rf"([0-9{_LETTERS}.])-([0-9{_LETTERS}])": r"\1 \2",
+    rf"([^{_LETTERS}])'([^{_LETTERS}])": r"\1 ' \2",
+    rf"([^0-9{_LETTERS}])'([{_LETTERS}])": r"\1 ' \2",
+    rf"([{_LETTERS}])'([^{_LETTERS}])": r"\1 ' \2",
+    rf"([{_LETTERS}])'([{_LETTERS}])": r"\1 '\2",
+    r"([0-9])'(s)": r"\1 '\2",
+}
+_RULES = [(re.compile(pattern, re.ASCII), replacement) for pattern, replacement in _PUNCTUATION.items()]
 _BLANKS = re.compile("[ \t\n\r\f]+")
 _LETTER = re.compile(f"[{_LETTERS}]")
 _UNICODE_SPACES = re.compile(f"[{_SPACES}]+")
@@ -241,10 +238,9 @@ def normalise(caption: str, prefixes: Prefixes) -> list[str]:
     if _PLAIN.fullmatch(caption):
         return caption.split()
     line = " " + _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", caption.strip(_CONTROLS)) + " "
-    for pattern, replacement in _SYMBOLS:
-        line = pattern.sub(replacement, line)
+    line = _SYMBOL.sub(r" \1 ", line)
     line = _DOTS.sub(lambda dots: f" {_DOT * len(dots[0])} ", line)
-    for pattern, replacement in _PUNCTUATION:
+    for pattern, replacement in _RULES:
         line = pattern.sub(replacement, line)
     line = " ".join(_final_dots([word for word in _BLANKS.split(line) if word], prefixes)).replace(_DOT, ".")
     line = _UNICODE_SPACES.sub(" ", line).strip(_CONTROLS).lower()
@@ -300,11 +296,11 @@ _STEP_4 = dict.fromkeys(
 _FOLLOWS = {"ogi": ("l",), "li": tuple("cdeghkmnrt"), "ion": ("s", "t")}
 
 
-def _longest_first(endings: Iterable[str]) -> re.Pattern[str]:
-    return re.compile(rf"(?:{'|'.join(sorted(endings, key=len, reverse=True))})\Z")
-
-
-_STEPS = [(endings, _longest_first(endings)) for endings in (_STEP_2, _STEP_3, _STEP_4)]
+_STEPS = [
+    (endings, re.compile(rf"(?:{'|'.join(sorted(endings, key=len, reverse=True))})\Z"))  # the longest first
+    for endings in (_STEP_2, _STEP_3, _STEP_4)
+]
+_POSSESSIVE = re.compile(r"'(?:s'?)?\Z")
 _REGION = re.compile(f"[{_VOWELS}][^{_VOWELS}]")  # R1 and R2 begin after the first of these
 _VOWEL = re.compile(f"[{_VOWELS}]")
 # a short syllable at the end
@@ -320,11 +316,7 @@ def stem(word: str) -> str:
         return word
     word = _mark_consonantal_y(word.removeprefix("'"))
     r1, r2 = _regions(word)
-    for ending in ("'s'", "'s", "'"):
-        if word.endswith(ending):
-            word = word[: -len(ending)]
-            break
-    word = _without_plural(word)
+    word = _without_plural(_POSSESSIVE.sub("", word))
     if word in _WHOLE_WITHOUT_S:
         return word
     word = _without_participle(word, r1)
@@ -352,12 +344,8 @@ def _mark_consonantal_y(word: str) -> str:
 
 def _regions(word: str) -> tuple[int, int]:
     """The beginnings of R1 and R2."""
-    for prefix in ("gener", "commun", "arsen"):
-        if word.startswith(prefix):
-            r1 = len(prefix)
-            break
-    else:
-        r1 = _after(word, 0)
+    prefix = next((prefix for prefix in ("gener", "commun", "arsen") if word.startswith(prefix)), "")
+    r1 = len(prefix) or _after(word, 0)
     return r1, _after(word, r1)
 
 
