@@ -112,7 +112,7 @@ def test_a_picture_in_memory_is_cropped_alike(clip_folder, files):
     encoder = load(clip_folder)
     for file in files:
         np.testing.assert_array_equal(
-            photos.from_image(Image.open(file), 32, encoder.fit).pixels, photos.read(file, 32, encoder.fit).pixels
+            photos.read(Image.open(file), 32, encoder.fit).pixels, photos.read(file, 32, encoder.fit).pixels
         )
 
 

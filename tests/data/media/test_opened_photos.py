@@ -44,7 +44,7 @@ def opened_from_memory(path):
 
 @pytest.mark.parametrize("open_it", [opened, opened_and_loaded, opened_from_memory])
 def test_the_same_jpeg_by_path_and_as_a_picture_gives_the_same_pixels(open_it, camera):
-    by_path, by_image = photos.read(camera, 64), photos.from_image(open_it(camera), 64)
+    by_path, by_image = photos.read(camera, 64), photos.read(open_it(camera), 64)
     np.testing.assert_array_equal(by_image.pixels, by_path.pixels)
     assert by_image.sha256 == by_path.sha256 == hashlib.sha256(camera.read_bytes()).hexdigest()
 
@@ -53,7 +53,7 @@ def test_the_same_jpeg_by_path_and_as_a_picture_gives_the_same_pixels(open_it, c
 @pytest.mark.parametrize("name", [name for name in made.ODD if name != "twelve megapixels"])
 def test_any_photo_by_path_and_as_a_picture_is_the_same(name, open_it, tmp_path):
     path = made.ODD[name](tmp_path)
-    by_path, by_image = photos.read(path, 32), photos.from_image(open_it(path), 32)
+    by_path, by_image = photos.read(path, 32), photos.read(open_it(path), 32)
     np.testing.assert_array_equal(by_image.pixels, by_path.pixels)
 
 
@@ -70,42 +70,42 @@ def test_what_was_done_to_a_picture_counts_and_its_file_does_not(camera):
     """A drawing on it, a part of it, another frame: the file says nothing of that."""
     drawn = Image.open(camera)
     ImageDraw.Draw(drawn).rectangle((0, 0, 1600, 1200), fill="blue")
-    assert (photos.from_image(drawn, 16).pixels == (0, 0, 255)).all()
+    assert (photos.read(drawn, 16).pixels == (0, 0, 255)).all()
     part = Image.open(camera).crop((0, 0, 100, 100))
-    assert photos.from_image(part, 16).sha256 != photos.read(camera, 16).sha256
+    assert photos.read(part, 16).sha256 != photos.read(camera, 16).sha256
     small = Image.open(camera)
     small.thumbnail((100, 100))
-    assert photos.from_image(small, 16).sha256 != photos.read(camera, 16).sha256
+    assert photos.read(small, 16).sha256 != photos.read(camera, 16).sha256
 
 
 def test_another_frame_of_an_animation_is_that_frame(tmp_path):
     image = Image.open(made.animation(tmp_path, "animation.gif"))
     image.seek(1)
-    assert (photos.from_image(image, 16).pixels == 0).all()
+    assert (photos.read(image, 16).pixels == 0).all()
 
 
 def test_a_file_that_has_been_replaced_is_not_what_was_opened(tmp_path):
     path = made.good(tmp_path, "photo.png")
     image = opened_and_loaded(path)
     Image.new("RGB", image.size, "blue").save(path)
-    np.testing.assert_allclose(photos.from_image(image, 32).pixels[8, 8], made.RED, atol=3)
+    np.testing.assert_allclose(photos.read(image, 32).pixels[8, 8], made.RED, atol=3)
     path.unlink()
-    np.testing.assert_allclose(photos.from_image(image, 32).pixels[8, 8], made.RED, atol=3)
+    np.testing.assert_allclose(photos.read(image, 32).pixels[8, 8], made.RED, atol=3)
 
 
 def test_the_callers_picture_stays_as_it_is(camera):
     image = Image.open(camera)
-    photos.from_image(image, 16)
+    photos.read(image, 16)
     assert (image.size, image.mode, image.getexif()[0x0112]) == ((1600, 1200), "RGB", 6)
     loaded = Image.open(camera).convert("L")
     before = loaded.tobytes()
-    photos.from_image(loaded, 16)
+    photos.read(loaded, 16)
     assert (loaded.tobytes(), "exif" in loaded.info) == (before, True)
 
 
 def test_a_broken_picture_is_a_bad_photo(tmp_path):
     with pytest.raises(BadPhoto, match=r"cut\.jpg: is damaged"):
-        photos.from_image(Image.open(made.BROKEN["JPEG cut short"](tmp_path)), 16)
+        photos.read(Image.open(made.BROKEN["JPEG cut short"](tmp_path)), 16)
 
 
 def test_a_broken_picture_among_others_is_an_error_of_its_own(tmp_path, small_model, small_retriever):

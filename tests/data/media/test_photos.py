@@ -89,7 +89,7 @@ def test_a_photo_is_turned_upright_once_and_never_twice(orientation, suffix, tmp
 @pytest.mark.parametrize("orientation", made.ORIENTATIONS)
 def test_a_picture_that_the_caller_has_opened_is_turned_upright_too(orientation, suffix, tmp_path):
     with Image.open(made.turned(tmp_path, orientation, suffix)) as image:
-        assert_shows(photos.from_image(image, 32), QUADRANTS, tolerance=8)
+        assert_shows(photos.read(image, 32), QUADRANTS, tolerance=8)
 
 
 def test_a_large_jpeg_is_decoded_at_a_fraction_of_its_size_and_looks_the_same(tmp_path):

@@ -45,8 +45,7 @@ _ROUNDING = 1e-6  # seconds: the time of a frame, as a fraction, is not below it
 RGB = NDArray[np.uint8]  # (H, W, 3)
 Index = tuple[NDArray[np.int64], int, NDArray[np.int64], list[int]]
 Stamp = tuple[int, ...]  # of a file: its bytes, and what changes with it
-Source = str | os.PathLike[str] | Image.Image
-
+Source = photos.Source
 
 _INDICES: dict[Stamp, Index] = {}  # of clips whose segments are read one after the other
 _KEPT_INDICES = 4
@@ -250,14 +249,10 @@ def open_clip(source: Source, *, threads: int = 1) -> Iterator[Clip]:
     >>> with open_clip("holiday/beach.mp4") as clip:
     ...     first, middle = clip.frames_at([0, clip.duration / 2])
     """
-    if isinstance(source, Image.Image):
-        photo, _ = photos.upright(source)
-        yield _Photo(np.asarray(photo.reduce(photos.shrinking(photo.size, KEPT_PIXELS))))
+    if isinstance(source, Image.Image) or not is_clip(source):
+        yield _Photo(photos.read_rgb(source, KEPT_PIXELS))
         return
     file = source
-    if not is_clip(file):
-        yield _Photo(photos.read_rgb(file, KEPT_PIXELS))
-        return
     with opened(file) as (container, stamp):
         stream = _video_stream(container, file)
         pixels = stream.width * stream.height
@@ -272,18 +267,14 @@ def open_clip(source: Source, *, threads: int = 1) -> Iterator[Clip]:
 
 def read(source: Source, size: int, fit: photos.Fit = photos.SQUEEZE) -> photos.Photo:
     """As `photos.read`; of a clip the middle frame."""
-    if isinstance(source, Image.Image):
-        return photos.from_image(source, size, fit)
-    if not is_clip(source):
+    if isinstance(source, Image.Image) or not is_clip(source):
         return photos.read(source, size, fit)
     return photos.fitted(picture(source), sha256(source), size, fit)
 
 
 def sha256(source: Source) -> str:
     """As `photos.sha256`, also of a picture that the caller has opened."""
-    if isinstance(source, Image.Image):
-        return photos.from_image(source, 1).sha256
-    return photos.sha256(source)
+    return photos.read(source, 1).sha256 if isinstance(source, Image.Image) else photos.sha256(source)
 
 
 def upright(source: Source) -> tuple[Image.Image, str]:

@@ -19,7 +19,7 @@ import stat
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -41,6 +41,7 @@ KEPT_PIXELS = 1 << 26  # a photo with more is averaged down to so many before an
 _LARGE = 1 << 24  # bytes; what a photo took that needed more is returned to the system at once
 _LONGEST = 1 << 15  # pixels of a side; a longer one is averaged down before the photo is resized
 _LARGEST = 2048  # pixels a side that an encoder may ask for
+Source = str | os.PathLike[str] | Image.Image
 
 
 class Memory:
@@ -129,72 +130,61 @@ def view_of(sha256: str, number: int) -> View:
     return View(left, top, left + width, top + height, bool(draw.random() < 0.5))
 
 
-def read(file: str | os.PathLike[str], size: int, fit: Fit = SQUEEZE) -> Photo:
-    """The photo upright, in RGB, as a square of `size` pixels a side: by default, nothing is cropped."""
-    with open_file(file) as (handle, length), _files.reserved(length):
-        return _from_bytes(_read(handle, length, file), file, size, fit)
+def read(source: Source, size: int, fit: Fit = SQUEEZE) -> Photo:
+    """A photo upright, in RGB, as a square of `size` pixels a side: by default, nothing is cropped.
+
+    source  a file, or a picture that the caller has opened, which is read as its file unless it has been changed
+    """
+    with _opened(source, 0 if fit.exact else size) as (image, sha256), closing(image):  # while its memory is ours
+        return fitted(image, sha256, size, fit)
 
 
-def _from_bytes(data: bytes, file: object, size: int, fit: Fit) -> Photo:
-    sha256 = hashlib.sha256(data).hexdigest()
-    with _decoded(data, file, 0 if fit.exact else size) as image:
-        try:
-            return Photo(_square(image, size, fit, sha256), sha256)
-        finally:
-            image.close()  # while the memory for it is still ours
+def upright(source: Source) -> tuple[Image.Image, str]:
+    """A photo in its own size, and the hash that `read` has of it."""
+    with _opened(source) as opened:
+        return opened
 
 
-def from_image(image: Image.Image, size: int, fit: Fit = SQUEEZE) -> Photo:
-    """The same for a picture that the caller has opened: what `read` makes of its file, unless it has been changed."""
-    data = _file_behind(image)
-    if data is not None:
-        return _from_bytes(data, _name(image), size, fit)
-    with _refusing(_name(image)):
-        photo, sha256 = _as_it_is(image)
-        return Photo(_square(photo, size, fit, sha256), sha256)
+def read_rgb(source: Source, most: int) -> NDArray[np.uint8]:
+    """A photo in its own proportions, averaged down to at most `most` pixels.  (H, W, 3)"""
+    with _opened(source) as (image, _):
+        return np.asarray(image.reduce(shrinking(image.size, most)))
+
+
+@contextmanager
+def _opened(source: Source, at_least: int = 0) -> Iterator[tuple[Image.Image, str]]:
+    """A photo upright and in RGB, and its hash; the memory for it is set aside as long as it is used."""
+    with ExitStack() as held:
+        name: object = source
+        if not isinstance(source, Image.Image):
+            handle, length = held.enter_context(open_file(source))
+            held.enter_context(_files.reserved(length))
+            data = _read(handle, length, source)
+        else:
+            name, behind = getattr(source, "filename", "") or "image", _file_behind(source)
+            if behind is None:
+                held.enter_context(_refusing(name))
+                photo = _to_photo(source.copy())  # the caller's stays as it is
+                yield photo, hashlib.sha256(photo.tobytes()).hexdigest()
+                return
+            data = behind
+        sha256 = hashlib.sha256(data).hexdigest()
+        yield held.enter_context(_decoded(data, name, at_least)), sha256
 
 
 def fitted(image: Image.Image, sha256: str, size: int, fit: Fit = SQUEEZE) -> Photo:
-    """A picture in RGB, upright, as the square that `read` makes of a photo.
-
-    sha256  of the file that it is from
-    """
-    return Photo(_square(image, size, fit, sha256), sha256)
-
-
-def upright(source: str | os.PathLike[str] | Image.Image) -> tuple[Image.Image, str]:
-    """A photo in its own size, from a file or as it was opened, and the hash that the above have of it."""
-    if isinstance(source, Image.Image):
-        data, name = _file_behind(source), _name(source)
-        if data is None:
-            with _refusing(name):
-                return _as_it_is(source)
-    else:
-        data, name = read_bytes(source), os.fspath(source)
-    return decode(data, name), hashlib.sha256(data).hexdigest()
-
-
-def _name(image: Image.Image) -> str:
-    return str(getattr(image, "filename", "") or "image")
-
-
-def _as_it_is(image: Image.Image) -> tuple[Image.Image, str]:
-    photo = _to_photo(image.copy())  # the caller's stays as it is
-    return photo, hashlib.sha256(photo.tobytes()).hexdigest()
-
-
-def _square(image: Image.Image, size: int, fit: Fit, sha256: str) -> NDArray[np.uint8]:
+    """A picture in RGB, upright, as the square that `read` makes of a photo; sha256: of the file that it is from."""
+    box: tuple[float, float, float, float] = (0, 0, image.width, image.height)
     if fit.view:
         view = view_of(sha256, fit.view)
         box = (view.left * image.width, view.top * image.height, view.right * image.width, view.bottom * image.height)
-        pixels = _resized(image, size, fit.resample, box)
-        return pixels[:, ::-1].copy() if view.mirrored else pixels
-    if not fit.crop:
-        return _resized(image, size, fit.resample, (0, 0, image.width, image.height))
-    # The short side to `size`, then the middle cut out, as CLIP's authors do; but in one step, because a photo of one
-    # pixel by a million would not fit into memory in between.
-    (left, right), (top, bottom) = (_middle(side, size * side // min(image.size), size) for side in image.size)
-    return _resized(image, size, fit.resample, (left, top, right, bottom))
+    elif fit.crop:
+        # The short side to `size`, then the middle cut out, as CLIP's authors do; but in one step, because a photo of
+        # one pixel by a million would not fit into memory in between.
+        (left, right), (top, bottom) = (_middle(side, size * side // min(image.size), size) for side in image.size)
+        box = (left, top, right, bottom)
+    pixels = _resized(image, size, fit.resample, box)
+    return Photo(pixels[:, ::-1].copy() if fit.view and view.mirrored else pixels, sha256)
 
 
 def _resized(
@@ -231,16 +221,6 @@ def _digest(file: str, stamp: tuple[int, ...]) -> str:
     return sha256(file)
 
 
-def read_rgb(file: str | os.PathLike[str], most: int) -> NDArray[np.uint8]:
-    """The photo upright, in RGB, in its own proportions, averaged down to at most `most` pixels.  (H, W, 3)"""
-    with (
-        open_file(file) as (handle, length),
-        _files.reserved(length),
-        _decoded(_read(handle, length, file), file, 0) as image,
-    ):
-        return np.asarray(image.reduce(shrinking(image.size, most)))
-
-
 def decoding_memory(size: int) -> AbstractContextManager[None]:
     """Set aside so many bytes of those that decoders may use together, as long as they are used."""
     return _decoding.reserved(size)
@@ -273,10 +253,8 @@ def open_file(
         with path.open("rb") as handle:
             yield handle, status.st_size
     except FileNotFoundError:
-        is_link = file_of(file).is_symlink()
-        raise BadPhoto(
-            file, "is a link to a file that does not exist" if is_link else "there is no such file"
-        ) from None
+        why = "is a link to a file that does not exist" if file_of(file).is_symlink() else "there is no such file"
+        raise BadPhoto(file, why) from None
     except ValueError as error:  # a NUL byte in the name
         raise BadPhoto(file, f"is no file name ({error})") from None
     except OSError as error:
@@ -315,40 +293,41 @@ def _decoded(data: bytes, file: object, at_least: int) -> Iterator[Image.Image]:
         formats.load(image, data)
         yield _to_photo(image, orientation)
         del image  # and what its decoder keeps
-        if needed > _LARGE:
-            _give_back()
-
-
-def _affordable(size: tuple[int, int], mode: str, format: str, file: object, more: int = 0) -> int:
-    """The bytes that decoding a picture will take."""
-    if math.prod(size) > MAX_PIXELS:
-        raise Image.DecompressionBombError
-    needed = _needed(size, mode, format) + more
-    if needed > MEMORY:
-        raise BadPhoto(file, f"would take {needed >> 20} MB of memory to decode; {MEMORY >> 20} is the most")
-    return needed
+        if needed > _LARGE:  # glibc would keep up to 64 MB for each thread that has used it
+            with suppress(AttributeError, OSError):  # other C libraries have no such call
+                ctypes.CDLL(None).malloc_trim(0)
 
 
 _DECODING = {"JPEG": 4, "MPO": 4, "PNG": 4, "WEBP": 20, "AVIF": 20, "HEIF": 20}  # bytes of a pixel, at most
 
 
-def _needed(size: tuple[int, int], mode: str, format: str) -> int:
+def _affordable(size: tuple[int, int], mode: str, format: str, file: object, more: int = 0) -> int:
     """The most bytes that are held at once: by the decoder, on the way to RGB, when the photo is turned, or resized."""
+    if math.prod(size) > MAX_PIXELS:
+        raise Image.DecompressionBombError
     factor = shrinking(size, KEPT_PIXELS)
     width, height = shrunk(size, factor)
     photo = max(_bytes_held(sides, _RGB_BYTES) for sides in ((width, height), (height, width)))
     decoded = _bytes_held(size, _DECODING.get(format, 3 * _BYTES.get(mode, 4)))
     converted = _bytes_held(size, _BYTES.get(mode, 4)) + (0 if (mode, factor) == ("RGB", 1) else photo)
     resized = photo + _RGB_BYTES * _LARGEST * min(max(width, height), _LONGEST)  # between its two passes
-    return max(decoded, converted, 2 * photo, resized)
+    needed = max(decoded, converted, 2 * photo, resized) + more
+    if needed > MEMORY:
+        raise BadPhoto(file, f"would take {needed >> 20} MB of memory to decode; {MEMORY >> 20} is the most")
+    return needed
 
 
 def _to_photo(image: Image.Image, orientation: int | None = None) -> Image.Image:
     """A picture whose pixels have been decoded, in RGB and upright.  Its own are gone then.
 
     orientation  EXIF, where the picture itself does not say it
+
+    Not turned by `ImageOps.exif_transpose`: it rewrites the EXIF data, and does not rotate the photo when some other
+    entry cannot be written.  The picture has been loaded, for Pillow itself turns a TIFF while it loads.
     """
-    turn = _turn(image, orientation)
+    turn = None
+    with suppress(Exception):  # broken EXIF data says nothing about the pixels
+        turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, orientation))
     photo = _to_rgb(image, KEPT_PIXELS)
     if photo is not image:
         image.close()
@@ -370,18 +349,6 @@ def _refusing(file: object) -> Iterator[None]:
         raise BadPhoto(file, "does not fit into memory") from None
     except Exception as error:  # decoders raise nearly anything on a broken file
         raise BadPhoto(file, f"is damaged ({str(error) or type(error).__name__})") from None
-
-
-def _turn(image: Image.Image, orientation: int | None) -> Image.Transpose | None:
-    """The turn that brings a picture upright, by its EXIF orientation, or else by `orientation`.
-
-    Not by `ImageOps.exif_transpose`: it rewrites the EXIF data, and does not rotate the photo when some other entry
-    cannot be written.  The picture has been loaded, for Pillow itself turns a TIFF while it loads.
-    """
-    try:
-        return _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, orientation))
-    except Exception:  # broken EXIF data says nothing about the pixels
-        return None
 
 
 def _file_behind(image: Image.Image) -> bytes | None:
@@ -497,9 +464,3 @@ def _range(image: Image.Image) -> Range:
         if finite.size:
             low, high = min(low, float(finite.min())), max(high, float(finite.max()))
     return (low, high) if low <= high else (0.0, 0.0)
-
-
-def _give_back() -> None:
-    """Return freed memory to the system; glibc would keep up to 64 MB for each thread that has used it."""
-    with suppress(AttributeError, OSError):  # other C libraries have no such call
-        ctypes.CDLL(None).malloc_trim(0)
