@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -38,16 +37,6 @@ def test_shares_joined_are_the_batches_of_one(photos, batch_size, size):
     joined = [[photo for share in batch for photo in share] for batch in zip(*shares, strict=True)]
     assert joined == epochs(photos, batch_size, 0, 1)
     assert all(max(map(len, batch)) - min(map(len, batch)) <= 1 for batch in zip(*shares, strict=True))
-
-
-@pytest.mark.parametrize("size", [2, 3, 7])
-def test_in_an_epoch_some_process_has_each_photo_once(size):
-    had = [photo for rank in range(size) for batch in epochs(29, 7, rank, size, count=1) for photo, _ in batch]
-    assert sorted(had) == list(range(29))
-
-
-def test_a_last_batch_of_one_photo_leaves_a_process_without():
-    assert sorted(len(epochs(29, 7, rank, 2, count=1)[-1]) for rank in range(2)) == [0, 1]
 
 
 def test_a_share_goes_on_where_another_number_of_processes_stopped():

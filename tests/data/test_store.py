@@ -53,28 +53,24 @@ def assert_holds(store, ids, tensors):
 
 def test_what_was_written_is_found_again(filled, open_store):
     store, three = filled
-    for found in (store, open_store()):
-        assert found.rows == 3
-        assert_holds(found, "abc", three)
-        assert_holds(found, "ca", [part[[2, 0]] for part in three])
-        assert found.lines["b"] == {"id": "b", "colour": "b!", "row": 1}
+    for again in (store, open_store()):
+        assert again.rows == 3
+        assert_holds(again, "abc", three)
+        assert_holds(again, "ca", [part[[2, 0]] for part in three])
+        assert again.lines["b"] == {"id": "b", "colour": "b!", "row": 1}
+
+    new = numbers(1, seed=9)
+    with store.writing():
+        store.append(new, entries("a"))
+    for again in (store, open_store()):  # a later row of the same id counts
+        assert_holds(again, "a", new)
+        assert again.rows == 4
 
 
 def test_an_empty_store_has_rows_of_the_right_shape(open_store):
     store = open_store()
-    assert store.rows == 0
-    assert store.read("map", []).shape == (0, 2, 3)
-    assert store.read("vector", []).shape == (0, 4)
-
-
-def test_a_later_row_of_the_same_id_counts(filled, open_store):
-    store, _ = filled
-    new = numbers(1, seed=9)
-    with store.writing():
-        store.append(new, entries("a"))
-    for found in (store, open_store()):
-        assert_holds(found, "a", new)
-        assert found.rows == 4
+    shapes = [tuple(store.read(name, []).shape) for name in ("map", "vector")]
+    assert (store.rows, shapes) == (0, [(0, 2, 3), (0, 4)])
 
 
 def test_numbers_are_there_before_the_lines_that_say_so(open_store, monkeypatch):
@@ -155,62 +151,45 @@ def test_two_processes_do_not_write_at_once(filled, capsys):
 # --- damage -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["map.f16", "vector.f16"])
-@pytest.mark.parametrize("keep", [None, 0, 5])
-def test_an_array_that_is_too_short_is_named(filled, open_store, name, keep):
-    store, _ = filled
-    if keep is None:
-        (store.folder / name).unlink()
-    else:
-        (store.folder / name).write_bytes((store.folder / name).read_bytes()[:keep])
-    with pytest.raises(UserError, match=rf"{name} is shorter than rows\.jsonl says; delete the folder"):
-        open_store()
+LINES = [
+    "",
+    "{",
+    "3",
+    "null",
+    '{"id": "b", "row": 1}',
+    '{"id": "b", "colour": "", "row": -1}',
+    '{"colour": "", "row": 1}',
+]
+LINES += ['{"id": "b", "colour": "", "row": "1"}', "[" * 100_000, "\udcff"]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "",
-        "{",
-        "3",
-        "null",
-        '{"id": "b", "row": 1}',
-        '{"id": "b", "colour": "", "row": -1}',
-        '{"id": "b", "colour": "", "row": "1"}',
-        '{"colour": "", "row": 1}',
-        "[" * 100_000,
-        "\udcff",
-    ],
-    ids=lambda line: line[:40],
-)
-def test_a_damaged_line_is_named_by_its_number(filled, open_store, line):
-    store, _ = filled
-    lines = (store.folder / "rows.jsonl").read_text().splitlines()
-    lines[1] = line
-    (store.folder / "rows.jsonl").write_bytes("".join(f"{one}\n" for one in lines).encode(errors="surrogateescape"))
-    with pytest.raises(UserError, match=r"rows\.jsonl: line 2 is damaged; delete the folder"):
-        open_store()
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"[" * 100_000], ids=lambda content: repr(content[:5]))
-def test_a_damaged_manifest_is_named(filled, open_store, content):
-    store, _ = filled
-    (store.folder / "manifest.json").write_bytes(content)
-    with pytest.raises(UserError, match=r"manifest\.json is damaged; delete the folder"):
-        open_store()
+def test_what_is_damaged_is_named(filled, open_store):
+    """Arrays that are too short or gone, lines of the journal by their number, and the manifest."""
+    folder = filled[0].folder
+    whole = {file: file.read_bytes() for file in folder.iterdir()}
+    journal, manifest = folder / "rows.jsonl", folder / "manifest.json"
+    first, _, *others = whole[journal].splitlines(keepends=True)
+    damaged = [(folder / name, whole[folder / name][:n]) for name in ("map.f16", "vector.f16") for n in (0, 5)]
+    damaged += [(folder / name, None) for name in ("map.f16", "vector.f16")]
+    damaged += [(journal, b"".join([first, f"{line}\n".encode(errors="surrogateescape"), *others])) for line in LINES]
+    damaged += [(manifest, content) for content in (b"", b"{", b"[]", b"\xff", b"[" * 100_000)]
+    for file, content in damaged:
+        file.unlink() if content is None else file.write_bytes(content)
+        what = {journal: r"rows\.jsonl: line 2 is damaged", manifest: r"manifest\.json is damaged"}
+        with pytest.raises(UserError, match=what.get(file, rf"{file.name} is shorter than") + ".*; delete the folder"):
+            open_store()
+        file.write_bytes(whole[file])
+    assert open_store().rows == 3
 
 
 def test_rows_of_another_maker_are_refused(filled, open_store):
     other = {"format": 1, "encoder": {"name": "ear", "weights_sha256": "0123456789"}}
     with pytest.raises(UserError, match=r"store holds features of another source: name is eye there and ear here\."):
         open_store(manifest=other)
+    for manifest in ({"format": 2}, {"format": 1, "encoder": "eye"}):
+        with pytest.raises(UserError, match="holds features of another source"):
+            open_store(manifest=manifest)
     assert json.loads((filled[0].folder / "manifest.json").read_text())["encoder"]["name"] == "eye"
-
-
-@pytest.mark.parametrize("manifest", [{"format": 2}, {"format": 1, "encoder": "eye"}])
-def test_a_manifest_of_another_form_is_refused_in_words(filled, open_store, manifest):
-    with pytest.raises(UserError, match="holds features of another source"):
-        open_store(manifest=manifest)
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

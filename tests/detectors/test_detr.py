@@ -97,9 +97,8 @@ def test_logits_without_nothing_are_sigmoids(saved, photo, monkeypatch):
 
 def test_a_photo_keeps_its_shape_within_the_edges():
     """As transformers does it: the short side as said, unless the long one becomes too long."""
-    assert resized((640, 480), {"shortest_edge": 800, "longest_edge": 1333}) == (1067, 800)
-    assert resized((1000, 100), {"shortest_edge": 800, "longest_edge": 1333}) == (1333, 133)
-    assert resized((5000, 1), {"shortest_edge": 800, "longest_edge": 1333}) == (1333, 1)
+    for photo, expected in (((640, 480), (1067, 800)), ((1000, 100), (1333, 133)), ((5000, 1), (1333, 1))):
+        assert resized(photo, {"shortest_edge": 800, "longest_edge": 1333}) == expected
     assert resized((640, 480), {"height": 640, "width": 320}) == (320, 640)
 
 

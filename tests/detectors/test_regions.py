@@ -112,13 +112,6 @@ def test_a_region_is_the_mean_or_the_largest_of_its_bins():
     assert region_features(feature_map, boxes[:0], "avg").shape == (0, 3)
 
 
-def test_a_box_inside_one_flat_part_of_the_map_has_its_value():
-    feature_map = torch.zeros(1, 8, 8)
-    feature_map[:, :, 4:] = 5
-    boxes = torch.tensor([[0.6, 0.1, 0.9, 0.2], [0.1, 0.1, 0.4, 0.9], [0.0, 0.0, 1.0, 1.0]])
-    torch.testing.assert_close(region_features(feature_map, boxes, "avg")[:, 0], torch.tensor([5.0, 0.0, 2.5]))
-
-
 # Photos
 
 
@@ -182,32 +175,25 @@ def test_boxes_end_at_the_edges_of_the_photo_and_those_without_area_are_left_out
     found = sure_ones(boxes, np.array([0.6, 0.9, 0.8, 0.7], np.float32), np.array([3, 1, 1, 2]))
     np.testing.assert_allclose(found.boxes, [[0, 0.2, 0.5, 1]])
     assert (found.scores.tolist(), found.classes.tolist()) == ([pytest.approx(0.6)], [3])
-
-
-def test_scores_that_are_no_numbers_are_not_above_any_threshold():
     boxes = np.tile(np.array([0.1, 0.1, 0.5, 0.5], np.float32), (2, 1))
     found = sure_ones(boxes, np.array([np.nan, 0.4], np.float32), np.array([0, 0]))
-    assert found.scores.tolist() == [pytest.approx(0.4)]
-
-
-def test_more_boxes_than_a_photo_can_have_are_cut_to_the_surest():
-    corner = np.linspace(0, 0.9, 300, dtype=np.float32)
+    assert found.scores.tolist() == [pytest.approx(0.4)]  # no number is not above any threshold
+    corner = np.linspace(0, 0.9, 300, dtype=np.float32)  # more than a photo can have are cut to the surest
     boxes = np.stack([corner, corner, corner + 0.1, corner + 0.1], 1)
     scores = np.random.default_rng(0).uniform(0.1, 1, 300).astype(np.float32)
     found = sure_ones(boxes, scores, np.arange(300))
     assert found.scores.tolist() == sorted(scores.tolist(), reverse=True)[:MOST]
 
 
-@pytest.mark.parametrize("damage", [{"detector": "x"}, {"detector": None}, {"detected": 3}, {"detector": {}}])
-def test_a_model_that_does_not_say_its_detector_is_refused_in_one_sentence(tmp_path, file, damage):
-    words, identity = WordTokenizer(["a", "dog"]), Encoder(EncoderConfig(image_size=64, grid=2)).identity | damage
-    sizes = {"regions": 1280}
-    captioner = models.build_captioner("show_tell", {}, vocab_size=len(words), feature_sizes=sizes)
-    model = models.Model(captioner, words, {"regions": identity}, "")
-    with pytest.raises(UserError, match="this model was trained with regions of the detector None"):
-        of_model(model, CPU)
-    with pytest.raises(UserError, match=r"--detector .*tiny\.onnx is another one"):
-        of_model(model, CPU, detector=file)
+def test_a_model_that_does_not_say_its_detector_is_refused_in_one_sentence(tmp_path, file):
+    words, identity = WordTokenizer(["a", "dog"]), Encoder(EncoderConfig(image_size=64, grid=2)).identity
+    captioner = models.build_captioner("show_tell", {}, vocab_size=len(words), feature_sizes={"regions": 1280})
+    for damage in ({"detector": "x"}, {"detector": None}, {"detected": 3}, {"detector": {}}):
+        model = models.Model(captioner, words, {"regions": identity | damage}, "")
+        with pytest.raises(UserError, match="this model was trained with regions of the detector None"):
+            of_model(model, CPU)
+        with pytest.raises(UserError, match=r"--detector .*tiny\.onnx is another one"):
+            of_model(model, CPU, detector=file)
 
 
 # From a recipe to captions

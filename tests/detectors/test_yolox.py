@@ -5,12 +5,10 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from detectors import tiny_yolox
 from tellapart.detectors import detector, yolox
-from tellapart.errors import BadPhoto
 
 
 def found_in(detector, tmp_path, size=(192, 128), colour=(0, 0, 0)):
@@ -122,15 +120,6 @@ def test_the_canvas_is_that_of_a_loop_over_pixels(size):
                 assert (canvas[row, column] == 114).all()
 
 
-@pytest.mark.parametrize("size", [(7, 5), (64, 96), (300, 400)])
-def test_resizing_is_what_torch_calls_bilinear(size):
-    pixels = photo(*size)
-    given = torch.from_numpy(pixels).permute(2, 0, 1)[None].float()
-    theirs = torch.nn.functional.interpolate(given, (33, 47), mode="bilinear", align_corners=False)
-    ours = yolox.resize(pixels, (33, 47))
-    assert np.abs(ours - theirs[0].permute(1, 2, 0).numpy()).max() <= 0.501
-
-
 def test_a_photo_is_read_upright_with_its_size_and_hash(tmp_path):
     image = Image.new("RGB", (20, 10), (255, 0, 0))
     exif = image.getexif()
@@ -141,12 +130,6 @@ def test_a_photo_is_read_upright_with_its_size_and_hash(tmp_path):
     assert (found.canvas[:, :32] == (0, 0, 255)).all()
     assert (found.canvas[:, 32:] == 114).all()
     assert found.sha256 == hashlib.sha256((tmp_path / "lying.png").read_bytes()).hexdigest()
-
-
-def test_what_is_no_photo_is_named(tmp_path):
-    (tmp_path / "text.jpg").write_text("not a photo")
-    with pytest.raises(BadPhoto, match=r"text\.jpg"):
-        yolox.letterboxed(tmp_path / "text.jpg", (64, 96))
 
 
 def decoded_one_by_one(raw, size):
@@ -203,13 +186,6 @@ def test_boxes_are_kept_as_by_a_loop_over_pairs(seed, most):
     kept = detector.suppress(found, scores, classes, iou=0.45, most=most)
     assert kept.tolist() == kept_one_by_one(found.astype(float), scores, classes, 0.45, most)
     assert len(kept) < 200
-
-
-def test_an_overlap_of_half_hides_the_weaker_box_of_a_class_and_no_box_of_another():
-    found = np.array([[0, 0, 10, 10], [0, 0, 10, 5], [0, 0, 10, 5], [0, 5.6, 10, 10]], np.float32)
-    scores = np.array([0.9, 0.8, 0.7, 0.6], np.float32)
-    kept = detector.suppress(found, scores, np.array([1, 1, 2, 1]), iou=0.45, most=100)
-    assert kept.tolist() == [0, 2, 3]  # .5 of the first; of another class; .44 of the first
 
 
 def test_nothing_in_and_nothing_out():

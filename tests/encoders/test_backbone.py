@@ -18,7 +18,7 @@ pytest.importorskip("transformers", reason="backbones are loaded with transforme
 from capscore.errors import UserError
 from encoders import tiny_backbones
 from retrievers import tiny_clip
-from support.stores import feature_store, store_folder
+from support.stores import store_folder
 from tellapart import models
 from tellapart.captioners.transformer import TINY
 from tellapart.data.tokenizers import WordTokenizer
@@ -50,18 +50,28 @@ def folder(saved, tmp_path) -> Path:
     return Path(shutil.copytree(saved("resnet"), tmp_path / "model"))
 
 
+@pytest.fixture
+def hub_cache(monkeypatch, tmp_path) -> Path:
+    """What was fetched from the hub, which does not answer."""
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
 def pixels(count=2, size=64) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (count, size, size, 3), dtype=np.uint8)
 
 
-def theirs(folder: Path, seen: np.ndarray):
+def theirs(folder: Path, seen: np.ndarray, mean=MEAN, std=STD, model="AutoModel", method="__call__"):
     """transformers' own output for the same pixels, normalised here by hand."""
-    from transformers import AutoModel
+    import transformers
 
-    images = (seen / 255 - np.array(MEAN)) / np.array(STD)
+    images = (seen / 255 - np.array(mean)) / np.array(std)
     images = torch.from_numpy(images.transpose(0, 3, 1, 2)).float()
     with torch.inference_mode():
-        return AutoModel.from_pretrained(folder).eval()(pixel_values=images)
+        return getattr(getattr(transformers, model).from_pretrained(folder).eval(), method)(pixel_values=images)
 
 
 def adaptive(feature_map: np.ndarray, grid: int, reduce) -> np.ndarray:
@@ -112,37 +122,23 @@ def test_patches_of_a_transformer_come_back_as_a_map_without_its_other_tokens(sa
 
 
 def test_of_a_clip_with_both_towers_the_one_for_photos_looks(tmp_path):
-    from transformers import CLIPVisionModel
-
     folder = tiny_clip.clip(tmp_path / "clip")
     encoder = load(EncoderConfig(str(folder), tiny_clip.SIZE, 4), CPU)
     seen = pixels(size=tiny_clip.SIZE)
-    images = (torch.from_numpy(seen).permute(0, 3, 1, 2) / 255 - torch.tensor(encoder.mean)[:, None, None]) / (
-        torch.tensor(encoder.std)[:, None, None]
-    )
-    with torch.inference_mode():
-        expected = CLIPVisionModel.from_pretrained(folder).eval()(pixel_values=images).last_hidden_state[:, 1:]
+    expected = theirs(folder, seen, encoder.mean, encoder.std, "CLIPVisionModel").last_hidden_state[:, 1:]
     torch.testing.assert_close(encoder(seen).grid, expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(3, 5), (1, 1), (7, 7)])
-def test_any_map_becomes_any_grid(shape):
-    feature_map = torch.randn(1, 2, *shape, generator=torch.Generator().manual_seed(0))
-    for grid, (pooling, reduce) in product((1, 2, 5, 9), {"avg": np.mean, "max": np.max}.items()):
-        cells = pool(feature_map, EncoderConfig(grid=grid, pooling=pooling)).grid[0]
-        np.testing.assert_allclose(cells, adaptive(feature_map[0].numpy(), grid, reduce), atol=1e-6)
-
-
-@pytest.mark.parametrize("pooling", ["avg", "max"])
-def test_a_second_grid_shows_the_same_map_at_another_scale(pooling):
-    feature_map = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0))
-    config = EncoderConfig(grid=4, pooling=pooling, coarse=2)
-    cells = pool(feature_map, config).grid
-    assert cells.shape == (2, config.cells, 3) == (2, 20, 3)
-    reduce = {"avg": np.mean, "max": np.max}[pooling]
-    for photo, own in zip(cells, feature_map.numpy(), strict=True):
-        np.testing.assert_allclose(photo[:16], adaptive(own, 4, reduce), atol=1e-6)
-        np.testing.assert_allclose(photo[16:], adaptive(own, 2, reduce), atol=1e-6)
+def test_any_map_becomes_any_grid_and_a_second_one_shows_it_at_another_scale(shape):
+    feature_map = torch.randn(2, 3, *shape, generator=torch.Generator().manual_seed(0))
+    for grid, coarse, (pooling, reduce) in product((1, 2, 5, 9), (0, 2), {"avg": np.mean, "max": np.max}.items()):
+        cells = pool(feature_map, EncoderConfig(grid=grid, pooling=pooling, coarse=coarse)).grid
+        assert cells.shape == (2, grid**2 + coarse**2, 3)
+        for photo, of_photo in zip(cells, feature_map.numpy(), strict=True):
+            np.testing.assert_allclose(photo[: grid**2], adaptive(of_photo, grid, reduce), atol=1e-6)
+            if coarse:
+                np.testing.assert_allclose(photo[grid**2 :], adaptive(of_photo, coarse, reduce), atol=1e-6)
 
 
 # What it is known by
@@ -232,40 +228,28 @@ def test_a_damaged_folder_is_refused_in_one_sentence(folder, damage, said):
     assert "\n" not in str(error.value)
 
 
-def test_a_model_that_reads_is_no_encoder(saved):
-    with pytest.raises(UserError, match=r"of the type 'bert', which is not a vision model\.$"):
-        load(EncoderConfig(str(saved("bert")), 64, 2), CPU)
-
-
-def test_a_transformer_takes_photos_of_its_own_size_and_says_which(saved):
-    with pytest.raises(UserError, match=r"cannot encode photos of 256 x 256 pixels; it was made for 64"):
-        load(EncoderConfig(str(saved("vit"))), CPU)
-
-
 @pytest.mark.parametrize(
-    "config",
+    ("kind", "settings", "said"),
     [
-        EncoderConfig("NAME", 4),
-        EncoderConfig("NAME", 64, 65),
-        EncoderConfig("NAME", 64, 2, "median"),
-        EncoderConfig("NAME", 64, coarse=-1),
+        ("bert", (64, 2), r"of the type 'bert', which is not a vision model\.$"),
+        ("vit", (), r"cannot encode photos of 256 x 256 pixels; it was made for 64"),
+        ("resnet", (4,), "^encoder: image_size must be "),
+        ("resnet", (64, 65), "^encoder: grid must be "),
+        ("resnet", (64, 2, "median"), "^encoder: pooling must be "),
+        ("resnet", (64, 2, "avg", -1), "^encoder: coarse must be "),
+        ("resnet", (64, 2, "projected"), "those in which photos and captions meet are clip and siglip"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(saved, config):
-    with pytest.raises(UserError, match=r"^encoder: (image_size|grid|pooling|coarse) must be "):
-        load(EncoderConfig(str(saved("resnet")), *list(config.__dict__.values())[1:]), CPU)
+def test_networks_that_see_otherwise_and_settings_that_cannot_be_are_refused(saved, kind, settings, said):
+    with pytest.raises(UserError, match=said):
+        load(EncoderConfig(str(saved(kind)), *settings), CPU)
 
 
-@pytest.mark.parametrize("name", ["resnet101", "nobody/no-such-net"])
-def test_a_model_that_neither_this_machine_nor_the_hub_has_is_asked_for_by_file(name, monkeypatch, tmp_path):
-    from huggingface_hub import constants
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    hub = {"resnet101": "microsoft/resnet-101"}.get(name, name)
-    with pytest.raises(UserError, match=f"config.json of {hub} was wanted .*a local folder") as error:
-        load(EncoderConfig(name), CPU)
-    assert "\n" not in str(error.value)
+def test_a_model_that_neither_this_machine_nor_the_hub_has_is_asked_for_by_file(hub_cache):
+    for name, hub in {"resnet101": "microsoft/resnet-101", "nobody/no-such-net": "nobody/no-such-net"}.items():
+        with pytest.raises(UserError, match=f"config.json of {hub} was wanted .*a local folder") as error:
+            load(EncoderConfig(name), CPU)
+        assert "\n" not in str(error.value)
 
 
 def in_hub_cache(folder: Path, cache: Path, name: str) -> None:
@@ -275,12 +259,8 @@ def in_hub_cache(folder: Path, cache: Path, name: str) -> None:
     shutil.copytree(folder, kept / "snapshots" / ("0" * 40))
 
 
-def test_a_short_name_stands_for_a_model_of_the_hub(saved, monkeypatch, tmp_path):
-    from huggingface_hub import constants
-
-    in_hub_cache(saved("resnet"), tmp_path, "microsoft/resnet-50")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+def test_a_short_name_stands_for_a_model_of_the_hub(saved, hub_cache):
+    in_hub_cache(saved("resnet"), hub_cache, "microsoft/resnet-50")
     for name in ("resnet50", "microsoft/resnet-50"):
         encoder = load(EncoderConfig(name, 64, 2), CPU)
         assert encoder.identity["name"] == name  # as it was given: it can be found by it again
@@ -289,13 +269,9 @@ def test_a_short_name_stands_for_a_model_of_the_hub(saved, monkeypatch, tmp_path
         )
 
 
-def test_a_download_that_lacks_its_weights_asks_for_them(folder, monkeypatch, tmp_path):
-    from huggingface_hub import constants
-
+def test_a_download_that_lacks_its_weights_asks_for_them(folder, hub_cache):
     (folder / "model.safetensors").unlink()
-    in_hub_cache(folder, tmp_path / "hub", "some/net")
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    in_hub_cache(folder, hub_cache, "some/net")
     with pytest.raises(UserError, match=r"some/net: model.safetensors was wanted, .*a local folder"):
         load(EncoderConfig("some/net", 64, 2), CPU)
 
@@ -310,16 +286,6 @@ def test_a_name_of_nothing_is_answered_with_all_that_there_is(name):
 # In use
 
 
-def test_the_command_fills_a_store_from_a_folder(saved, tellapart, photo_folder, tmp_path):
-    settings = ("--encoder", saved("resnet"), "--image-size", 96, "--grid", 4, "--pooling", "max")
-    code, out, _ = tellapart("features", photo_folder, *settings, "--out", tmp_path / "features")
-    encoder = load(EncoderConfig(str(saved("resnet")), 96, 4, "max"), CPU)
-    folder = store_folder(tmp_path / "features", "photos", encoder)
-    assert (code, out) == (0, f"{folder}: 6 photos added, 0 were there\n")
-    store = feature_store(folder, encoder)
-    assert store.grid(range(6)).shape == (6, 16, 32)
-
-
 def test_without_transformers_it_says_how_to_get_it(saved, monkeypatch):
     monkeypatch.setattr(pretrained, "package_folder", lambda name: None)
     for name in (str(saved("resnet")), "resnet50"):
@@ -329,6 +295,10 @@ def test_without_transformers_it_says_how_to_get_it(saved, monkeypatch):
 
 def test_a_captioner_of_a_backbone_captions_photos(saved, tellapart, photo_folder, tmp_path, monkeypatch):
     encoder = load(EncoderConfig(str(saved("vit")), 64, 4, "max"), CPU)
+    settings = ("--encoder", saved("vit"), "--image-size", 64, "--grid", 4, "--pooling", "max")
+    code, out, _ = tellapart("features", photo_folder, *settings, "--out", tmp_path / "features")
+    store = store_folder(tmp_path / "features", "photos", encoder)
+    assert (code, out) == (0, f"{store}: 6 photos added, 0 were there\n")
     words = WordTokenizer(["a", "dog", "cat"])
     torch.manual_seed(0)
     captioner = models.build_captioner(
@@ -345,15 +315,10 @@ def test_a_captioner_of_a_backbone_captions_photos(saved, tellapart, photo_folde
 
 @pytest.mark.parametrize("kind", ["clip", "siglip"])
 def test_the_projected_vector_of_clip_is_one_region_and_not_normalised(kind, tmp_path):
-    from transformers import AutoModel
-
     folder = getattr(tiny_clip, kind)(tmp_path / kind)
     encoder = load(EncoderConfig(str(folder), pooling="projected"), CPU)
     seen = pixels(size=tiny_clip.SIZE)
-    mean, std = (torch.tensor(numbers)[:, None, None] for numbers in (encoder.mean, encoder.std))
-    images = (torch.from_numpy(seen).permute(0, 3, 1, 2) / 255 - mean) / std
-    with torch.inference_mode():
-        expected = AutoModel.from_pretrained(folder).eval().get_image_features(pixel_values=images).pooler_output
+    expected = theirs(folder, seen, encoder.mean, encoder.std, method="get_image_features").pooler_output
     found = encoder(seen)
     torch.testing.assert_close(found.grid, expected[:, None], atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(found.pooled, expected, atol=1e-5, rtol=1e-4)
@@ -361,8 +326,6 @@ def test_the_projected_vector_of_clip_is_one_region_and_not_normalised(kind, tmp
     assert not torch.allclose(found.pooled.norm(dim=1), torch.ones(len(seen)), atol=1e-2)
 
 
-def test_other_networks_have_no_projected_vector(saved):
+def test_efficientnet_has_no_projected_vector():
     with pytest.raises(UserError, match="pooling projected is for CLIP and SigLIP"):
         load(EncoderConfig(pooling="projected"), CPU)
-    with pytest.raises(UserError, match="those in which photos and captions meet are clip and siglip"):
-        load(EncoderConfig(str(saved("resnet")), pooling="projected"), CPU)

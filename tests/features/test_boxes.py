@@ -63,10 +63,10 @@ def test_imported_boxes_stand_beside_their_regions_in_a_batch(store):
 
 def test_boxes_are_known_by_what_makes_their_regions():
     regions = Imported("bu", 8)
-    boxes = regions.beside("boxes")
-    assert (boxes.feature_size, boxes.identity == regions.identity) == (4, False)
-    assert regions_of(boxes.identity) == (regions.identity, "boxes")
-    assert regions_of(regions.beside("relations").identity) == (regions.identity, "relations")
+    for gives, size in (("boxes", 4), ("relations", 3)):
+        beside = regions.beside(gives)
+        assert beside.feature_size == size
+        assert regions_of(beside.identity) == (regions.identity, gives)
     assert regions_of(regions.identity) == (regions.identity, None)
 
 
@@ -79,7 +79,7 @@ def test_boxes_of_others_than_the_regions_are_refused(boxes):
         sources_of(recipe, CPU)
 
 
-def model(folder, inputs, name="gcn_lstm", size=8):
+def model_folder(folder, inputs, name="gcn_lstm", size=8):
     words = WordTokenizer(["a", "dog"])
     sizes = {stream: {"boxes": 4, "relations": 3}.get(stream, size) for stream in inputs}
     settings = {"word_width": 4, "width": 4, "attention_width": 4}
@@ -90,29 +90,26 @@ def model(folder, inputs, name="gcn_lstm", size=8):
     return folder
 
 
+def trained(tmp_path, inputs, files, validation):
+    """A model that learned for one step, from files of which some are for validation."""
+    images = [
+        {"id": int(Path(f).stem), "file": f, "split": "val" if f in validation else "train", "captions": ["a dog"]}
+        for f in files
+    ]
+    (tmp_path / "pets.json").write_text(json.dumps({"dataset": "pets", "images": images}))
+    settings = ["--captioner=gcn_lstm", f"--inputs={inputs}", "--data.min_count=1", f"--data.features={tmp_path / 'f'}"]
+    settings += ["--data", str(tmp_path / "pets.json"), "--device=cpu", "--max_steps=1", "--out", str(tmp_path / "run")]
+    assert train([*settings, "--model={word_width: 8, width: 8, attention_width: 8}"]) == 0
+    return models.load(tmp_path / "run", CPU)
+
+
 def test_a_graph_of_two_grids_is_learned_from_photos_and_captions_them(tmp_path):
     """From a recipe with raw photos to a model folder, and from that to the boxes that the captioner is given."""
-    images = [
-        {"id": i, "file": f"{i}.png", "split": "val" if i < 2 else "train", "captions": ["a dog"]} for i in range(6)
-    ]
-    for image in images:
-        Image.new("RGB", (80, 60), (40 * image["id"], 90, 0)).save(tmp_path / image["file"])
-    (tmp_path / "pets.json").write_text(json.dumps({"dataset": "pets", "images": images}))
-    settings = ["--captioner=gcn_lstm", f"--inputs={{regions: {GRID}, boxes: {GRID}}}", "--data.min_count=1"]
-    settings += [f"--data.features={tmp_path / 'f'}", "--data", str(tmp_path / "pets.json"), "--device=cpu"]
-    assert (
-        train(
-            [
-                *settings,
-                "--model={word_width: 8, width: 8, attention_width: 8}",
-                "--max_steps=1",
-                "--out",
-                str(tmp_path / "run"),
-            ]
-        )
-        == 0
-    )
-    seen = of_model(models.load(tmp_path / "run", CPU), CPU)
+    files = [f"{number}.png" for number in range(6)]
+    for number, file in enumerate(files):
+        Image.new("RGB", (80, 60), (40 * number, 90, 0)).save(tmp_path / file)
+    model = trained(tmp_path, f"{{regions: {GRID}, boxes: {GRID}}}", files, files[:2])
+    seen = of_model(model, CPU)
     given = seen.inputs([seen.load(str(tmp_path / "3.png"))])
     assert given["boxes"].values[0].equal(grid_boxes(2, 1))
     assert seen.region_boxes(seen.load(str(tmp_path / "3.png"))).equal(grid_boxes(2, 1))
@@ -120,28 +117,27 @@ def test_a_graph_of_two_grids_is_learned_from_photos_and_captions_them(tmp_path)
     torch.testing.assert_close(given["regions"].values[0, 4], given["regions"].values[0, :4].mean(0))
 
 
-@pytest.mark.parametrize(
-    "grid", [{"grid": 0}, {"grid": -1}, {"grid": 1000}, {"grid": "2"}, {"grid": None}, {"coarse": 0}, {"coarse": "2"}]
-)
-def test_a_model_whose_boxes_are_of_another_grid_than_its_regions_is_refused_in_one_sentence(tmp_path, grid):
+def test_a_model_whose_boxes_are_of_another_grid_than_its_regions_is_refused_in_one_sentence(tmp_path):
     identity = Encoder(EncoderConfig(image_size=64, grid=2)).identity
-    boxes = identity | grid | {"gives": "boxes"}
-    loaded = models.load(model(tmp_path / "model", {"regions": identity, "boxes": boxes}, size=1280), CPU)
-    with pytest.raises(UserError, match="does not say which regions its boxes belong to"):
-        of_model(loaded, CPU)
+    model = model_folder(tmp_path / "model", {"regions": identity, "boxes": identity | {"gives": "boxes"}}, size=1280)
+    loaded, others = models.load(model, CPU), [{"grid": grid} for grid in (0, -1, 1000, "2", None)]
+    for grid in (*others, {"coarse": 0}, {"coarse": "2"}):
+        loaded.inputs["boxes"] = identity | grid | {"gives": "boxes"}
+        with pytest.raises(UserError, match="does not say which regions its boxes belong to"):
+            of_model(loaded, CPU)
 
 
 def test_models_of_which_one_needs_boxes_speak_together(tmp_path):
     source = Imported("bu", 8)
     inputs = {"regions": source.identity, "boxes": source.beside("boxes").identity}
-    one = model(tmp_path / "one", inputs)
-    other = model(tmp_path / "other", {"regions": source.identity}, "up_down")
+    one = model_folder(tmp_path / "one", inputs)
+    other = model_folder(tmp_path / "other", {"regions": source.identity}, "up_down")
     assert models.load(f"{one}+{other}", CPU).inputs == inputs
     assert models.load(f"{other}+{one}", CPU).inputs == inputs
     labelled = {"regions": source.identity, "relations": source.beside("relations").identity}
-    semantic = model(tmp_path / "semantic", labelled)
+    semantic = model_folder(tmp_path / "semantic", labelled)
     assert models.load(f"{one}+{semantic}", CPU).inputs == inputs | labelled  # Yao et al.'s captioner of both graphs
-    strange = model(tmp_path / "strange", {"regions": Imported("other", 8).identity}, "up_down")
+    strange = model_folder(tmp_path / "strange", {"regions": Imported("other", 8).identity}, "up_down")
     with pytest.raises(UserError, match="learned from features of different encoders"):
         models.load(f"{one}+{strange}", CPU)
 
@@ -204,16 +200,8 @@ def test_features_without_relations_say_so(tmp_path):
 
 def test_a_semantic_graph_is_learned_from_imported_relations(tmp_path):
     brought_in(tmp_path, RELATIONS)
-    images = [
-        {"id": int(id), "file": f"{id}.jpg", "split": "val" if id == "12" else "train", "captions": ["a dog"]}
-        for id in COUNTS
-    ]
-    (tmp_path / "pets.json").write_text(json.dumps({"dataset": "pets", "images": images}))
-    settings = ["--captioner=gcn_lstm", "--inputs={regions: {name: bu}, relations: {name: bu}}", "--data.min_count=1"]
-    settings += [f"--data.features={tmp_path / 'f'}", "--data", str(tmp_path / "pets.json"), "--device=cpu"]
-    settings += ["--model={word_width: 8, width: 8, attention_width: 8}", "--max_steps=1"]
-    assert train([*settings, "--out", str(tmp_path / "run")]) == 0
-    loaded = models.load(tmp_path / "run", CPU)
+    files = [f"{id}.jpg" for id in COUNTS]
+    loaded = trained(tmp_path, "{regions: {name: bu}, relations: {name: bu}}", files, ["12.jpg"])
     seen = of_model(loaded, CPU, tmp_path / "f", [str(tmp_path / "pets.json")])
     given = seen.inputs([seen.load(str(tmp_path / f"{id}.jpg")) for id in COUNTS])
     for photo, id in enumerate(COUNTS):

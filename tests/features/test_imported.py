@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import signal
 import time
 from pathlib import Path
@@ -47,35 +48,22 @@ def assert_holds(store: RegionStore, examples=EXAMPLES, photos=PHOTOS, boxes=Tru
 # What is kept
 
 
-@pytest.mark.parametrize("layout", archives.WITH_BOXES)
+@pytest.mark.parametrize("layout", [*archives.WITH_BOXES, *archives.WITHOUT_BOXES])
 def test_every_layout_gives_the_same_features_and_boxes(tmp_path, layout):
-    sources = archives.WITH_BOXES[layout](tmp_path / "archive", PHOTOS)
+    boxes = layout in archives.WITH_BOXES
+    sources = (archives.WITH_BOXES | archives.WITHOUT_BOXES)[layout](tmp_path / "archive", PHOTOS)
     result = bring_in(EXAMPLES, sources, tmp_path / "store", "bottom_up", cap=6)
     assert (result.added, result.existing, result.missing, result.failed, result.notes) == (4, 0, [], [], [])
-    assert_holds(result.store)
-    assert_holds(open_imported(tmp_path / "store"))
+    assert_holds(result.store, boxes=boxes)
+    assert_holds(open_imported(tmp_path / "store"), boxes=boxes)
 
 
-@pytest.mark.parametrize("layout", archives.WITHOUT_BOXES)
-def test_features_without_boxes_are_taken_too(tmp_path, layout):
-    sources = archives.WITHOUT_BOXES[layout](tmp_path / "archive", PHOTOS)
-    assert_holds(bring_in(EXAMPLES, sources, tmp_path / "store", "bottom_up", cap=6).store, boxes=False)
-
-
-def test_photos_are_found_by_the_names_of_their_files(tmp_path):
-    renamed = {f"COCO_{id}": arrays for id, arrays in PHOTOS.items()}
-    sources = archives.as_tsv(tmp_path / "a", renamed)
+def test_photos_are_found_by_the_names_of_their_files_and_one_that_two_share_means_neither(tmp_path):
+    sources = archives.as_tsv(tmp_path / "a", {f"COCO_{id}": arrays for id, arrays in PHOTOS.items()})
     assert_holds(bring_in(EXAMPLES, sources, tmp_path / "store", "bottom_up", cap=6).store)
-
-
-def test_a_name_that_two_photos_share_means_neither(tmp_path):
-    examples = [
-        Example("a/11.jpg", Path("/a/11.jpg")),
-        Example("b/11.jpg", Path("/b/11.jpg")),
-        Example("12", Path("/12.jpg")),
-    ]
-    sources = archives.as_tsv(tmp_path / "a", PHOTOS)
-    assert bring_in(examples, sources, tmp_path / "store", "bottom_up").missing == ["a/11.jpg", "b/11.jpg"]
+    examples = [Example(name, Path(f"/{name}")) for name in ("a/11.jpg", "b/11.jpg", "12")]
+    sources = archives.as_tsv(tmp_path / "b", PHOTOS)
+    assert bring_in(examples, sources, tmp_path / "other", "bottom_up").missing == ["a/11.jpg", "b/11.jpg"]
 
 
 def test_a_grid_and_a_single_vector_are_regions_as_well(tmp_path):
@@ -116,9 +104,8 @@ def test_the_manifest_says_what_was_imported(tmp_path):
     encoder = {"name": "bottom_up", "from": "elsewhere", "feature_size": 8}
     assert manifest == {"format": 2, "encoder": encoder, "cap": 6}
     lines = [json.loads(line) for line in (tmp_path / "store" / "rows.jsonl").read_text().splitlines()]
-    assert lines == [
-        {"id": int(id), "regions": n, "relations": 0, "row": row} for row, (id, n) in enumerate(COUNTS.items())
-    ]
+    expected = [(int(id), n, 0, row) for row, (id, n) in enumerate(COUNTS.items())]
+    assert [tuple(line[key] for key in ("id", "regions", "relations", "row")) for line in lines] == expected
 
 
 # More than once
@@ -130,12 +117,9 @@ def test_what_is_there_is_not_read_again_and_new_photos_are_added(tmp_path):
         result = bring_in(wanted, sources, tmp_path / "store", "bottom_up", cap=6)
         assert (result.added, result.existing) == (added, there)
     assert_holds(result.store)
-
-
-def test_a_photo_that_an_archive_has_twice_is_taken_once(tmp_path):
-    (tmp_path / "a.tsv").write_text("".join(archives.line(11, **PHOTOS[id]) for id in ("11", "12")))
-    result = bring_in(EXAMPLES[:1], [tmp_path / "a.tsv"], tmp_path / "store", "bottom_up", cap=6)
-    assert result.added == 1
+    (tmp_path / "twice.tsv").write_text("".join(archives.line(11, **PHOTOS[id]) for id in ("11", "12")))
+    result = bring_in(EXAMPLES[:1], [tmp_path / "twice.tsv"], tmp_path / "other", "bottom_up", cap=6)
+    assert result.added == 1  # of a photo that an archive has twice the first
     assert_holds(result.store, EXAMPLES[:1])
 
 
@@ -184,12 +168,6 @@ def imported(tmp_path, *lines, examples=EXAMPLES, cap=6):
 GOOD = archives.line(12, **PHOTOS["12"])
 
 
-def test_a_photo_without_regions_is_named_and_left_out(tmp_path):
-    result = imported(tmp_path, GOOD, archives.line(11, **archives.photo(0, 0)), examples=EXAMPLES[:2])
-    assert (result.added, result.missing) == (1, ["11"])
-    assert result.failed == [f"{tmp_path / 'a.tsv'}: line 2: image 11: has no regions"]
-
-
 def test_of_more_regions_than_the_cap_the_first_are_kept(tmp_path):
     result = imported(tmp_path, *(archives.line(id, **arrays) for id, arrays in PHOTOS.items()), cap=2)
     assert result.notes == ["2 photos have more than 2 regions; the first 2 are kept"]
@@ -225,6 +203,7 @@ BOXES = PHOTOS["11"]["boxes"]
 @pytest.mark.parametrize(
     ("line", "said"),
     [
+        (archives.line(11, **archives.photo(0, 0)), "image 11: has no regions$"),
         (archives.line(11, features(np.nan), BOXES), "image 11: has features that are no numbers"),
         (archives.line(11, features(np.inf), BOXES), "image 11: has features that are no numbers"),
         (archives.line(11, features(1e5), BOXES), "too large for half precision"),
@@ -244,9 +223,7 @@ BOXES = PHOTOS["11"]["boxes"]
 def test_a_bad_line_is_named_with_its_number_and_the_others_go_on(tmp_path, line, said):
     result = imported(tmp_path, GOOD, line, examples=EXAMPLES[:2])
     assert (result.added, result.missing, len(result.failed)) == (1, ["11"], 1)
-    with pytest.raises(AssertionError, match=said):
-        raise AssertionError(result.failed[0])
-    assert result.failed[0].startswith(f"{tmp_path / 'a.tsv'}: line 2: ")
+    assert re.match(rf"{tmp_path / 'a.tsv'}: line 2: .*{said}", result.failed[0])
     assert_holds(result.store, EXAMPLES[1:2])
 
 
@@ -346,9 +323,6 @@ def test_imported_features_are_found_by_name(store, tmp_path):
     assert found.failed == {"99": f"has no features in {root / 'coco.bu'}"}
     with pytest.raises(UserError, match=r"no features 'bu' of the data set 'flickr'; `tellapart features DATA"):
         store.source.extract(EXAMPLES, root, "flickr")
-
-
-def test_a_damaged_store_is_named(store):
     (store.folder / "manifest.json").write_text('{"encoder": {"from": "elsewhere"}}')
     with pytest.raises(UserError, match=r"manifest.json"):
         open_imported(store.folder)

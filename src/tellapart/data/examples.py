@@ -172,18 +172,14 @@ def _captions(captions: list[Any], fields: Mapping[str, str]) -> tuple[tuple[str
     key = fields.get("captions", "captions")
     kept, problems = [], []
     for position, caption in enumerate(captions, start=1):
+        text = clean(caption) if isinstance(caption, str) else ""
         if not isinstance(caption, str):
             problems.append(f'"{key}" number {position} must be a string, not {files.type_of(caption)}.')
-        elif _is_blank(text := clean(caption)):
+        elif not any(character.isprintable() and character != " " for character in text):  # zero-width ones are not
             problems.append(f'"{key}" number {position} is empty.')
         else:
             kept.append(text)
     return tuple(kept), problems
-
-
-def _is_blank(text: str) -> bool:
-    """Nothing to be seen: empty, or only zero-width characters and the like."""
-    return not any(character.isprintable() and character != " " for character in text)
 
 
 def _can_be_a_file(name: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,7 @@ from typing import Literal
 from capscore.errors import UserError
 from capscore.files import is_folder
 from tellapart.data import examples
-from tellapart.data.examples import DataSet, Example
+from tellapart.data.examples import Example
 from tellapart.data.readers import folder
 from tellapart.errors import BadPhoto
 
@@ -44,30 +44,24 @@ def open_path(path: str | Path, *, takes: Collection[Kind] = ITEMS, split: str |
     A file that is missing or damaged is an item all the same: that is found out when it is read, beside its name.
     """
     place = Path(path)
-    if is_folder(place):
+    from_folder = is_folder(place)
+    if from_folder:
         dataset = folder.read(place)
-        kind = _taken(path, dataset, takes)
-        named = [replace(example, file=Path(path, str(example.id))) for example in dataset.examples]
-        return ItemSet(kind, dataset.name, _part(path, named, split), dataset.problems)
-    if is_data_file(path):
+        dataset.examples = [replace(example, file=Path(path, str(example.id))) for example in dataset.examples]
+    elif is_data_file(path):
         dataset = examples.read(place)
-        kind = _taken(path, dataset, takes)
-        return ItemSet(
-            kind,
-            dataset.name,
-            _part(path, dataset.examples, split, dataset.problems),
-            dataset.problems,
-            is_data_file=True,
-        )
-    return ItemSet("photos", "", [Example(str(path), place, "test")])  # "test", as in a folder
-
-
-def _taken(path: str | Path, dataset: DataSet, takes: Collection[Kind]) -> Kind:
-    """A folder of photos and clips counts as photos, for which the middle frame of a clip can stand."""
-    kind = KIND_OF[dataset.kind]
+    else:
+        return ItemSet("photos", "", [Example(str(path), place, "test")])  # "test", as in a folder
+    kind = KIND_OF[dataset.kind]  # a folder of photos and clips counts as photos: the middle frame can stand for a clip
     if kind not in takes:
         raise UserError(f"{path}: has {kind}, and this takes {' and '.join(takes)}.")
-    return kind
+    chosen = [example for example in dataset.examples if split in (None, example.split)]
+    if split is not None and not dataset.examples and dataset.problems:  # not of a folder, which has some
+        raise UserError(f"{path}: none of its records can be used; the first: {dataset.problems[0]}")
+    if split is not None and not chosen:
+        splits = ", ".join(sorted({repr(example.split) for example in dataset.examples}))
+        raise UserError(f"{path}: has no split {split!r}; it has {splits or 'no photos'}.")
+    return ItemSet(kind, dataset.name, chosen, dataset.problems, is_data_file=not from_folder)
 
 
 def is_data_file(path: str | Path) -> bool:
@@ -107,16 +101,6 @@ def gather(
     if not inputs:
         raise UserError(problems[0] if problems else "there is no photo to caption.")
     return list(inputs.values()), problems
-
-
-def _part(path: str | Path, named: list[Example], split: str | None, problems: Sequence[str] = ()) -> list[Example]:
-    chosen = [example for example in named if split in (None, example.split)]
-    if split is not None and not named and problems:
-        raise UserError(f"{path}: none of its records can be used; the first: {problems[0]}")
-    if split is not None and not chosen:
-        splits = ", ".join(sorted({repr(example.split) for example in named}))
-        raise UserError(f"{path}: has no split {split!r}; it has {splits or 'no photos'}.")
-    return chosen
 
 
 _NAMED = 5  # of the items with the same reason

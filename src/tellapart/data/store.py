@@ -46,10 +46,6 @@ class Array(NamedTuple):
     shape: tuple[int, ...]
     number: Number = "f16"
 
-    @property
-    def row_bytes(self) -> int:
-        return _NUMBERS[self.number][0]().itemsize * math.prod(self.shape)
-
 
 class Store:
     """Numbers by id, read from disk as they are asked for."""
@@ -132,22 +128,20 @@ class Store:
         busy = "another process is filling this store"
         with journals.held(self.folder, f"{busy}{'; waiting for it' if wait else ''}.", notice if wait else None):
             self._read_journal()  # again: another process may have added to it before we held the lock
-            self._cut_off_rest()
+            sizes = {file: self.rows * size for file, size in self._files().items()}
+            sizes[self.folder / "rows.jsonl"] = self._journal_bytes
+            for file, size in sizes.items():
+                try:
+                    with journals.appending(file) as handle:
+                        handle.truncate(size)
+                except OSError as error:
+                    raise UserError(f"{file}: the file cannot be written ({error.strerror}).") from None
             yield
-
-    def _cut_off_rest(self) -> None:
-        sizes = {file: self.rows * size for file, size in self._files().items()}
-        sizes[self.folder / "rows.jsonl"] = self._journal_bytes
-        for file, size in sizes.items():
-            try:
-                with journals.appending(file) as handle:
-                    handle.truncate(size)
-            except OSError as error:
-                raise UserError(f"{file}: the file cannot be written ({error.strerror}).") from None
 
     def _files(self) -> dict[Path, int]:
         """The arrays and the bytes of a row in each."""
-        return {self.folder / f"{name}.{array.number}": array.row_bytes for name, array in self.arrays.items()}
+        arrays = ((name, _NUMBERS[array.number][1].itemsize, array) for name, array in self.arrays.items())
+        return {self.folder / f"{name}.{a.number}": size * math.prod(a.shape) for name, size, a in arrays}
 
     def _mapped(self, name: str) -> NDArray[Any]:
         array = self.arrays[name]
@@ -160,15 +154,14 @@ class Store:
 
 
 class StoredFeatures(Protocol):
-    """One stream of a data set on disk, to those that learn from it."""
+    """One stream of a data set on disk, to those that learn from it.
 
-    @property
-    def identity(self) -> dict[str, Any]:
-        """Of the source that made it (`features.sources`)."""
+    identity  of the source that made it (`features.sources`)
+    shape     the most rows of an item, and D
+    """
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """The most rows of an item, and D"""
+    identity: dict[str, Any]
+    shape: tuple[int, int]
 
     def __contains__(self, example: Example) -> bool: ...
 
@@ -182,12 +175,14 @@ class StoredFeatures(Protocol):
 
     def pooled(self, rows: Rows) -> Tensor:
         """(len(rows), D)"""
+        return self.grid(rows).mean(1)
 
     def use(self, tokenizer: Tokenizer) -> None:
         """From now on words have the ids of this vocabulary; changes nothing where there are no words."""
+        return
 
 
-class FeatureStore(Store):
+class FeatureStore(Store, StoredFeatures):
     """Features of a data set by the items' ids.
 
     A line of the journal says how many rows an item has ("regions"), where items differ in it.
@@ -203,7 +198,7 @@ class FeatureStore(Store):
     ):
         """main  the array that has the rows"""
         super().__init__(folder, manifest, arrays, keys)
-        self.identity: dict[str, Any] = manifest["encoder"]
+        self.identity = manifest["encoder"]
         self._main, shape = main, self.arrays[main].shape
         self.shape = (shape[0], shape[-1])
 
@@ -221,9 +216,6 @@ class FeatureStore(Store):
 
     def pooled(self, rows: Rows) -> Tensor:
         return self.read("pooled", rows)
-
-    def use(self, tokenizer: Tokenizer) -> None:
-        """These are no words."""
 
 
 class Stores(dict[str, StoredFeatures]):

@@ -11,6 +11,8 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -80,18 +82,16 @@ class WordTokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> WordTokenizer:
-        file = folder / VOCABULARY
         words = _stored(folder).get("words")
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise _unreadable(file)
+            raise _unreadable(folder)
         try:
             return cls(words)
         except UserError as error:
-            raise UserError(f"{file}: {error}") from None
+            raise UserError(f"{folder / VOCABULARY}: {error}") from None
 
     def save(self, folder: Path) -> None:
-        words = self.words[len(self.specials) :]
-        _store(folder, {"kind": "words", "words": words})
+        _store(folder, {"kind": "words", "words": self.words[len(self.specials) :]})
 
     def __len__(self) -> int:
         return len(self.words)
@@ -104,13 +104,8 @@ class WordTokenizer:
         return [self._ids.get(word, self.unk) for word in split_words(caption)]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        words = []
-        for token in tokens:
-            if token == self.eos:
-                break
-            if token not in (self.pad, self.bos):
-                words.append(self.words[token])
-        return join_words(words)
+        until_end = takewhile(lambda token: token != self.eos, tokens)
+        return join_words(self.words[token] for token in until_end if token not in (self.pad, self.bos))
 
 
 class SubwordTokenizer:
@@ -132,8 +127,7 @@ class SubwordTokenizer:
 
         never  other tokens that no caption may have, such as the places of photos in a prompt
         """
-        self._never = set(never)
-        self._tokenizer, self.eos = tokenizer, eos
+        self._tokenizer, self._never, self.eos = tokenizer, set(never), eos
         self.bos, self.pad = eos if bos is None else bos, eos if pad is None else pad
         for name, token in (("eos", self.eos), ("bos", self.bos), ("pad", self.pad)):
             if not 0 <= token < len(self):
@@ -145,7 +139,7 @@ class SubwordTokenizer:
         stored = _stored(folder)
         ids = {name: stored.get(name) for name in ("eos", "bos", "pad")}
         if not all(type(token) is int for token in ids.values()):
-            raise _unreadable(folder / VOCABULARY)
+            raise _unreadable(folder)
         return cls.from_library(folder, ids)
 
     @classmethod
@@ -198,7 +192,7 @@ def load(folder: Path) -> Tokenizer:
         return WordTokenizer.load(folder)
     if kind == "subwords":
         return SubwordTokenizer.load(folder)
-    raise _unreadable(folder / VOCABULARY)
+    raise _unreadable(folder)
 
 
 def of_language_model(folder: Path, end: str = "") -> SubwordTokenizer:
@@ -225,20 +219,17 @@ def spellings(tokenizer: Tokenizer) -> list[str]:
 
 
 def _stored(folder: Path) -> dict[str, Any]:
-    file = files.inside(folder, VOCABULARY)
-    data = files.read_bytes(file, most=_MOST_BYTES)
-    try:
+    data = files.read_bytes(files.inside(folder, VOCABULARY), most=_MOST_BYTES)
+    with suppress(ValueError, RecursionError):
         stored = json.loads(data)
-    except (ValueError, RecursionError):
-        raise _unreadable(file) from None
-    if not isinstance(stored, dict):
-        raise _unreadable(file)
-    return stored
+        if isinstance(stored, dict):
+            return stored
+    raise _unreadable(folder)
 
 
 def _store(folder: Path, content: dict[str, Any]) -> None:
     files.replace(folder / VOCABULARY, (json.dumps(content, ensure_ascii=False) + "\n").encode())
 
 
-def _unreadable(file: Path) -> UserError:
-    return UserError(f"{file} is not a vocabulary that this version can read.")
+def _unreadable(folder: Path) -> UserError:
+    return UserError(f"{folder / VOCABULARY} is not a vocabulary that this version can read.")

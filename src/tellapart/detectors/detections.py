@@ -20,8 +20,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from tellapart.data.media.photos import Ready
 from tellapart.data.store import Array, Store
-from tellapart.detectors.detector import MOST, BadDetector, Detector, Ready
+from tellapart.detectors.detector import MOST, BadDetector, Detector
 from tellapart.features.extracted import PHOTO_KEYS, EncodedRows, encode_batches
 from tellapart.features.pooled import ReadPhotos, in_cache, stored_rows
 from tellapart.recipe import Pooling

@@ -5,7 +5,6 @@ Boxes are left, top, right, bottom.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from capscore.errors import UserError
+from tellapart.data.media import photos
 from tellapart.errors import BadPhoto
 
 LEAST = 0.05  # a box's score; what is less sure is noise
@@ -24,7 +23,6 @@ MOST = 100  # boxes of a photo
 
 Floats = NDArray[np.float32]
 Numbers = NDArray[np.int64]
-Source = str | os.PathLike[str] | Image.Image
 
 
 class BadDetector(UserError):
@@ -56,14 +54,6 @@ class Detections:
     classes: Numbers
 
 
-class Ready(Protocol):
-    """A photo as a detector takes it."""
-
-    @property
-    def sha256(self) -> str:
-        """Of the file's bytes."""
-
-
 class Detector(Protocol):
     """name      of its file or folder, without the suffix
     sha256    of its weights
@@ -76,8 +66,8 @@ class Detector(Protocol):
     @property
     def identity(self) -> dict[str, Any]: ...
 
-    def read(self, source: Source) -> Any:
-        """A photo made `Ready`.  Raises BadPhoto."""
+    def read(self, source: photos.Source) -> Any:
+        """A photo made ready (`photos.Ready`).  Raises BadPhoto."""
 
     def __call__(self, photo: Any) -> Detections:
         """The things in a photo that `read` has made ready.  Raises `Failed`."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from capscore import files
 from tellapart.data.media import clips
-from tellapart.detectors.detector import IOU, LEAST, MOST, BadDetector, Detections, Failed, Source, sure_ones
+from tellapart.detectors.detector import IOU, LEAST, MOST, BadDetector, Detections, Failed, sure_ones
 from tellapart.encoders import pretrained
 from tellapart.encoders.towers import INSTALL
 from tellapart.features.extracted import safe_name
@@ -88,7 +88,7 @@ class Detr:
             "boxes": MOST,
         }
 
-    def read(self, source: Source) -> Resized:
+    def read(self, source: clips.Source) -> Resized:
         image, sha256 = clips.upright(source)
         return Resized(np.array(image.resize(resized(image.size, self.size), self.resample)), sha256)
 

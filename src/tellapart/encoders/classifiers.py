@@ -33,6 +33,7 @@ from capscore import files
 from capscore.errors import UserError
 from tellapart.data.media import clips
 from tellapart.data.media.photos import SQUEEZE, Photo
+from tellapart.encoders import ENCODERS, Published, published_file
 from tellapart.encoders.efficientnet_lite import EfficientNetLite, fold, same_padding
 from tellapart.encoders.encoder import Features, read_squares
 from tellapart.recipe import EncoderConfig
@@ -174,7 +175,7 @@ def _torch_logits(tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
 
 def _padded(x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:
     """With zeros, which are no more than any value of these maps."""
-    sides = [same_padding(size, *how) for size, *how in zip(x.shape[2:], kernel, stride, strict=True)]
+    sides = [same_padding(*side) for side in zip(x.shape[2:], kernel, stride, strict=True)]
     return F.pad(x, [pad for side in reversed(sides) for pad in side])
 
 
@@ -365,7 +366,7 @@ class ClipClassifier:
     def __init__(self, config: EncoderConfig, file: Path, device: str | torch.device = "cpu"):
         self.config, self.device, self.segments = config, torch.device(device), config.frames or 1
         tensors, self.weights_sha256 = read_tensors(file)
-        layout = next((one for sign, one in LAYOUTS.items() if sign in tensors), None)
+        layout = next((layout for sign, layout in LAYOUTS.items() if sign in tensors), None)
         if layout is None:
             raise UserError(f"{file}: the weights are of no supported classifier (I3D, 3D-ResNet-18, ResNeXt).")
         self.layout = layout
@@ -376,7 +377,7 @@ class ClipClassifier:
             raise UserError(f"{file}: the weights do not fit their network ({detail}).") from None
         self._network = network.float().eval().requires_grad_(False).to(self.device)
         with torch.inference_mode():  # a small input says how many labels it gives
-            frames = self._network(self._given(torch.zeros(1, len(layout.offsets), 64, 64, 3)))
+            frames = self._network(self._normalised(torch.zeros(1, len(layout.offsets), 64, 64, 3)))
         self.feature_size = self.pooled_size = frames.shape[1]
         self.labels = read_labels(file, self.feature_size)
 
@@ -391,21 +392,19 @@ class ClipClassifier:
     @torch.inference_mode()
     def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
         """pixels (B, N, O, S, S, 3) in 0..255"""
-        rows = [self._probabilities(torch.as_tensor(clip)) for clip in pixels]
+        rows = []
+        for segments in map(torch.as_tensor, pixels):
+            of_segments: list[Tensor] = []
+            for number, segment in enumerate(segments):  # one by one, which bounds the memory
+                if number and segment.equal(segments[number - 1]):  # as in a photo
+                    of_segments.append(of_segments[-1])
+                else:
+                    of_segments.append(self._network(self._normalised(segment[None])).softmax(1)[0])
+            rows.append(torch.stack(of_segments).mean(0))
         probability = torch.stack(rows)  # (B, J)
         return Features(probability[:, None], probability)
 
-    def _probabilities(self, segments: Tensor) -> Tensor:
-        """Segment by segment, which bounds the memory; one like another, as in a photo, is not seen twice."""
-        probabilities: list[Tensor] = []
-        for number, segment in enumerate(segments):
-            if number and segment.equal(segments[number - 1]):
-                probabilities.append(probabilities[-1])
-            else:
-                probabilities.append(self._network(self._given(segment[None])).softmax(1)[0])
-        return torch.stack(probabilities).mean(0)
-
-    def _given(self, frames: Tensor) -> Tensor:
+    def _normalised(self, frames: Tensor) -> Tensor:
         """(B, O, S, S, 3) in 0..255 -> (B, 3, O, S, S), or (B, 3, S, S) of a single frame"""
         mean, std = (torch.tensor(part, device=self.device) for part in (self.layout.mean, self.layout.std))
         images = ((frames.to(self.device).float() / 255 - mean) / std).permute(0, 4, 1, 2, 3)
@@ -449,3 +448,10 @@ def load(config: EncoderConfig, device: torch.device) -> ClipClassifier:
     if not files.is_file(file):
         raise UserError(f"encoder: there is no file {config.name}; {_SOURCES}.")
     return ClipClassifier(config, file, device)
+
+
+def published(config: EncoderConfig, device: torch.device) -> ClipClassifier:
+    """An EfficientNet-Lite of the table, with its classifier."""
+    entry = ENCODERS[config.name.removesuffix("_classes")]
+    assert isinstance(entry, Published)
+    return ClipClassifier(config, published_file(config.name, entry), device)

@@ -72,6 +72,8 @@ class Encoder:
             raise unknown(name)
         check(config, least_size=efficientnet_lite.STRIDE)
         self.config, self.device, self.tuned = config, torch.device(device), tuned
+        self.regions = config.cells
+        self.feature_size = self.pooled_size = efficientnet_lite.FEATURE_SIZE
         graph = encoders.BUNDLED / f"{name}.onnx"  # has no weights of its own, and so is that of any which was tuned
         by_graph = self.device.type == "cpu" and graph.exists() and onnx.is_installed()
         if tuned:
@@ -85,18 +87,6 @@ class Encoder:
         else:
             weights = tuned.weights if tuned else read_weights(file)
             self.feature_map = _by_torch(entry.variant, weights, self.device)
-
-    @property
-    def regions(self) -> int:
-        return self.config.cells
-
-    @property
-    def feature_size(self) -> int:
-        return efficientnet_lite.FEATURE_SIZE
-
-    @property
-    def pooled_size(self) -> int:
-        return efficientnet_lite.FEATURE_SIZE
 
     @property
     def part(self) -> Part | None:
@@ -118,10 +108,8 @@ class Encoder:
 def bundled_tuned(config: EncoderConfig, device: torch.device) -> Encoder:
     """The tuned encoder that comes with the package: NAME_tuned.safetensors has the blocks that differ from NAME's."""
     base = config.name.removesuffix("_tuned")
-    weights = load_file(encoders.BUNDLED / f"{base}.safetensors") | load_file(
-        encoders.BUNDLED / f"{config.name}.safetensors"
-    )
-    return Encoder(config, device, Tuned(base, weights, None))
+    weights, tuned = (load_file(encoders.BUNDLED / f"{name}.safetensors") for name in (base, config.name))
+    return Encoder(config, device, Tuned(base, weights | tuned, None))
 
 
 FeatureMap = Callable[[NDArray[np.uint8] | Tensor], Tensor]  # pixels (B, H, W, 3) -> (B, D, H / 32, W / 32)
@@ -169,16 +157,11 @@ def check(config: EncoderConfig, least_size: int) -> None:
 
 def pool(feature_map: Tensor, config: EncoderConfig) -> Features:
     """A network's own map (B, D, H, W) as the cells that a captioner looks at: fewer, as many, or more."""
-    grids = [_cells(feature_map, side, config.pooling) for side in config.grids]
+    resize, grids = F.adaptive_max_pool2d if config.pooling == "max" else F.adaptive_avg_pool2d, list[Tensor]()
+    for side in config.grids:
+        grid = feature_map if feature_map.shape[2:] == (side, side) else resize(feature_map, side)
+        grids.append(grid.flatten(2).transpose(1, 2))  # (B, side * side, D), row by row
     return Features(torch.cat(grids, 1) if len(grids) > 1 else grids[0], feature_map.mean((2, 3)))
-
-
-def _cells(feature_map: Tensor, side: int, pooling: Pooling) -> Tensor:
-    """(B, side * side, D), row by row"""
-    grid = feature_map
-    if grid.shape[2:] != (side, side):
-        grid = (F.adaptive_max_pool2d if pooling == "max" else F.adaptive_avg_pool2d)(grid, side)
-    return grid.flatten(2).transpose(1, 2)
 
 
 def read_weights(file: Path) -> dict[str, Tensor]:
@@ -193,7 +176,7 @@ class Patches:
 
     fit, weights_sha256 = SQUEEZE, "0" * 64
 
-    def __init__(self, config: EncoderConfig):
+    def __init__(self, config: EncoderConfig, device: torch.device | None = None):
         if config.image_size % config.grid or config.coarse:
             raise UserError("encoder: patches need an image_size that is a multiple of the grid, and no coarse grid.")
         self.config, self.regions = config, config.cells
@@ -207,9 +190,7 @@ class Patches:
         """pixels (B, S, S, 3) in 0..255 -> (B, R, D) in -1..1"""
         grid, side = self.config.grid, self.config.image_size // self.config.grid
         values = torch.as_tensor(pixels).float() / 127.5 - 1
-        cells = (
-            values.reshape(-1, grid, side, grid, side, 3).permute(0, 1, 3, 2, 4, 5).reshape(-1, grid**2, side**2 * 3)
-        )
+        cells = values.reshape(-1, grid, side, grid, side, 3).permute(0, 1, 3, 2, 4, 5).flatten(3).flatten(1, 2)
         return Features(cells, cells.mean(1))
 
 
@@ -222,13 +203,10 @@ def read_squares(source: clips.Source, segments: int, offsets: Sequence[int], si
     offsets  by how many frames they come after it; outside of the clip, its first or last frame
     """
     with clips.open_clip(source) as clip:
-        last = len(clip) - 1
+        last, sha256 = len(clip) - 1, clips.sha256(source)
         numbers = [min(max(key + offset, 0), last) for key in clip.evenly(segments) for offset in offsets]
-        sha256 = clips.sha256(source)
-        squares = {
-            number: fitted(Image.fromarray(frame), sha256, size, fit).pixels
-            for number, frame in clip.each(sorted(set(numbers)))
-        }
+        frames = clip.each(sorted(set(numbers)))
+        squares = {number: fitted(Image.fromarray(frame), sha256, size, fit).pixels for number, frame in frames}
     pixels = np.stack([squares[number] for number in numbers])
     return Photo(pixels.reshape(segments, len(offsets), *pixels.shape[1:]), sha256)
 
@@ -244,11 +222,8 @@ class FrameEncoder:
         self.frames, self.offsets = frames, (-around, 0, around) if around else (0,)
         self.config = replace(encoder.config, frames=frames, around=around)
         self.fit, self.weights_sha256 = encoder.fit, encoder.weights_sha256
-        self.regions, self.feature_size, self.pooled_size = (
-            frames * len(self.offsets) * encoder.regions,
-            encoder.feature_size,
-            encoder.pooled_size,
-        )
+        self.regions = frames * len(self.offsets) * encoder.regions
+        self.feature_size, self.pooled_size = encoder.feature_size, encoder.pooled_size
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -262,9 +237,8 @@ class FrameEncoder:
 
     def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
         """pixels (B, N, S, S, 3) in 0..255"""
-        every = np.asarray(pixels)
-        batch, frames = every.shape[:2]
-        flat = every.reshape(batch * frames, *every.shape[2:])
+        batch, frames, *shape = pixels.shape
+        flat = np.asarray(pixels).reshape(batch * frames, *shape)
         # A frame like the one before, as in a photo, need not be seen twice.
         new = np.array([n % frames == 0 or not np.array_equal(flat[n], flat[n - 1]) for n in range(len(flat))])
         parts = [self.of_photos(flat[some]) for some in np.array_split(np.flatnonzero(new), -(-new.sum() // _BATCH))]
@@ -294,11 +268,10 @@ def in_view(encoder: PhotoEncoder, number: int) -> PhotoEncoder:
     """An encoder that is shown the same view of each frame of a clip, or of a photo."""
     if isinstance(encoder, FrameEncoder):
         return FrameEncoder(InView(encoder.of_photos, number), encoder.frames, encoder.offsets[-1])
-    if hasattr(encoder, "read"):
-        raise UserError(
-            f"{encoder.config.name}: has its own way to read photos and clips, and cannot be shown views of them."
-        )
-    return InView(encoder, number)
+    if not hasattr(encoder, "read"):
+        return InView(encoder, number)
+    name = encoder.config.name
+    raise UserError(f"{name}: has its own way to read photos and clips, and cannot be shown views of them.")
 
 
 class InView:

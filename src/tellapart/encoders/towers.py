@@ -16,7 +16,6 @@ their own shape, which is not supported.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -43,7 +42,26 @@ _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _MOST_SPECIAL = 16  # class and register tokens before the patches; no network has nearly as many
 
 
-class Backbone:
+class _Tower:
+    """A frozen network that sees photos as a folder of transformers says."""
+
+    config: EncoderConfig
+    device: torch.device
+    weights_sha256: str
+    fit: Fit
+    mean: list[float]
+    std: list[float]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        preprocessing = {"fit": asdict(self.fit), "mean": self.mean, "std": self.std}
+        return self.config.identity | preprocessing | {"weights_sha256": self.weights_sha256}
+
+    def _images(self, pixels: NDArray[np.uint8] | Tensor) -> Tensor:
+        return pretrained.normalised(pixels, self.mean, self.std, self.device)
+
+
+class Backbone(_Tower):
     """A frozen network with its settings.  Call it with pixels."""
 
     def __init__(self, config: EncoderConfig, source: str, device: torch.device):
@@ -61,20 +79,8 @@ class Backbone:
             self.mean, self.std = pretrained.colours(settings, _IMAGENET_MEAN, _IMAGENET_STD)
         except (TypeError, ValueError) as error:
             raise pretrained.not_ready(file, error) from None
-        self.feature_size = self._probe(source)
-
-    @property
-    def regions(self) -> int:
-        return self.config.cells
-
-    @property
-    def pooled_size(self) -> int:
-        return self.feature_size
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        preprocessing = {"fit": asdict(self.fit), "mean": self.mean, "std": self.std}
-        return self.config.identity | preprocessing | {"weights_sha256": self.weights_sha256}
+        self.regions = self.config.cells
+        self.feature_size = self.pooled_size = self._probe(source)
 
     def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
         """pixels (B, S, S, 3) in 0..255"""
@@ -83,8 +89,7 @@ class Backbone:
     @torch.inference_mode()
     def feature_map(self, pixels: NDArray[np.uint8] | Tensor) -> Tensor:
         """(B, D, H, W)"""
-        images = pretrained.normalised(pixels, self.mean, self.std, self.device)
-        return self._map(self.network(pixel_values=images).last_hidden_state)
+        return self._map(self.network(pixel_values=self._images(pixels)).last_hidden_state)
 
     def _map(self, hidden: Tensor) -> Tensor:
         """The last layer as a map (B, D, H, W); of a transformer it comes as a row of tokens (B, T, D)."""
@@ -184,7 +189,7 @@ def load_clip(source: str, device: torch.device) -> Pretrained:
     return Pretrained(Path(source).resolve().name, folder, family, network, pretrained.sha256(network.state_dict()))
 
 
-class ClipEncoder:
+class ClipEncoder(_Tower):
     """The image tower.  Its pooled features are the projected embedding, not yet of unit length."""
 
     def __init__(self, model: Pretrained, device: torch.device):
@@ -192,25 +197,15 @@ class ClipEncoder:
         self.network, self.device = model.network, device
         self.weights_sha256 = model.weights_sha256
         self.config = EncoderConfig(model.name, vision.image_size, vision.image_size // vision.patch_size)
-        self.feature_size = int(vision.hidden_size)
+        self.regions, self.feature_size = self.config.cells, int(vision.hidden_size)
         self.pooled_size = embedding_size(model.network)
         self.fit, self.mean, self.std = _preprocessing(model, vision.image_size)
         self._has_class_token = model.family.model == "CLIPModel"
 
-    @property
-    def regions(self) -> int:
-        return self.config.cells
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        preprocessing = {"fit": asdict(self.fit), "mean": self.mean, "std": self.std}
-        return self.config.identity | preprocessing | {"weights_sha256": self.weights_sha256}
-
     @torch.inference_mode()
     def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
         """pixels (B, S, S, 3) in 0..255"""
-        images = pretrained.normalised(pixels, self.mean, self.std, self.device)
-        output = self.network.get_image_features(pixel_values=images)
+        output = self.network.get_image_features(pixel_values=self._images(pixels))
         return Features(output.last_hidden_state[:, int(self._has_class_token) :], output.pooler_output)
 
 
@@ -220,7 +215,7 @@ class ProjectedClip(ClipEncoder):
     def __init__(self, config: EncoderConfig, device: torch.device):
         super().__init__(load_clip(config.name, device), device)
         name = str(files.real(Path(config.name))) if files.is_folder(Path(config.name)) else config.name
-        self.config = EncoderConfig(name, self.config.image_size, 1, "projected")
+        self.config, self.regions = EncoderConfig(name, self.config.image_size, 1, "projected"), 1
         self.feature_size = self.pooled_size
 
     @torch.inference_mode()
@@ -298,13 +293,12 @@ class VisionTower:
         rounded = {} if self.dtype == torch.float32 else {"dtype": str(self.dtype).removeprefix("torch.")}
         return self.config.identity | {"weights_sha256": self.weights_sha256, "square": self.square} | rounded
 
-    def read(self, source: str | os.PathLike[str] | Image.Image) -> photos.Photo:
+    def read(self, source: photos.Source) -> photos.Photo:
         image, sha256 = clips.upright(source)
         try:
             return photos.Photo(self._bytes(image), sha256)
         except (ValueError, TypeError, MemoryError, RuntimeError) as error:
-            name = getattr(source, "filename", "image") if isinstance(source, Image.Image) else source
-            raise BadPhoto(name, f"the model's processor cannot make it ready ({error})") from None
+            raise BadPhoto(photos.name_of(source), f"the model's processor cannot make it ready ({error})") from None
 
     def _bytes(self, image: Image.Image) -> NDArray[np.uint8]:
         ready = self._make_ready(squared(image) if self.square else _padded(image, _LONGEST))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from capscore.progress import Progress
 from tellapart.data.examples import Example, status_of
 from tellapart.data.items import Unusable
 from tellapart.data.media import clips, photos
+from tellapart.data.media.photos import Ready
 from tellapart.data.store import Store, StoredFeatures
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import Features
@@ -85,15 +86,7 @@ def encode_items(
     return encode_batches(partial(read_item, encoder), of_batch, examples)
 
 
-class HasHash(Protocol):
-    """An item that was read, in any form."""
-
-    @property
-    def sha256(self) -> str:
-        """Of the file's bytes."""
-
-
-ItemRead = TypeVar("ItemRead", bound=HasHash)
+ItemRead = TypeVar("ItemRead", bound=Ready)
 
 
 def encode_batches(
@@ -105,10 +98,12 @@ def encode_batches(
     """
 
     def load(example: Example) -> tuple[Example, tuple[ItemRead, dict[str, Any]] | BadPhoto]:
+        entry = entry_of(example)  # before it is read: if it changes meanwhile, the next run finds that it has
         try:
-            return example, _load(example, read)
+            photo = read(example.file)
         except BadPhoto as error:
             return example, error
+        return example, (photo, entry | {"sha256": photo.sha256})
 
     for batch in batched(ordered_map(load, examples), BATCH):
         good = [(example, *loaded) for example, loaded in batch if not isinstance(loaded, BadPhoto)]
@@ -202,13 +197,6 @@ def read_item(encoder: PhotoEncoder, source: clips.Source) -> photos.Photo:
     if read is not None:
         return read(source)  # type: ignore[no-any-return]
     return clips.read(source, encoder.config.image_size, encoder.fit)
-
-
-def _load(example: Example, read: Callable[[Path], ItemRead]) -> tuple[ItemRead, dict[str, Any]]:
-    """An item, and its line of the journal but for the row."""
-    entry = entry_of(example)  # before it is read: if it changes meanwhile, the next run finds that it has
-    photo = read(example.file)
-    return photo, entry | {"sha256": photo.sha256}
 
 
 def entry_of(example: Example, sha256: str = "") -> dict[str, Any]:

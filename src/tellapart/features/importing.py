@@ -101,7 +101,7 @@ def _fill(store: RegionStore, examples: Sequence[Example], archives: Sequence[Pa
         example = names.find(id)
         return example is not None and str(example.id) in waiting
 
-    def usable() -> Iterator[_Row]:
+    def usable() -> Iterator[tuple[tuple[Tensor, ...], dict[str, Any]]]:
         for part in region_files.read(archives if waiting else (), wanted):
             example = names.find(part.id)
             try:
@@ -111,13 +111,13 @@ def _fill(store: RegionStore, examples: Sequence[Example], archives: Sequence[Pa
                 result.failed.append(f"{part.where}:{image} {error}")
                 bar.message(result.failed[-1])
             else:
-                waiting.discard(str(row.entry["id"]))
+                waiting.discard(str(row[1]["id"]))
                 yield row
 
     with Progress(f"features of {store.folder.name}", len(examples), done=result.existing) as bar:
         for batch in batched(usable(), _TOGETHER):
-            columns = zip(*(row.numbers for row in batch), strict=True)
-            store.append([torch.stack(column) for column in columns], [row.entry for row in batch])
+            rows, entries = zip(*batch, strict=True)
+            store.append([torch.stack(column) for column in zip(*rows, strict=True)], list(entries))
             result.added += len(batch)
             bar.advance(len(batch))
     result.missing = [str(example.id) for example in examples if str(example.id) in waiting]
@@ -125,14 +125,10 @@ def _fill(store: RegionStore, examples: Sequence[Example], archives: Sequence[Pa
     return result
 
 
-@dataclass
-class _Row:
-    numbers: tuple[Tensor, ...]  # in the order of the store's arrays
-    entry: dict[str, Any]
-
-
-def _row(part: Regions | Broken, example: Example | None, store: RegionStore, changed: Counter[str]) -> _Row:
-    """A photo as the store takes it.  Raises ValueError if there is nothing to take."""
+def _row(
+    part: Regions | Broken, example: Example | None, store: RegionStore, changed: Counter[str]
+) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+    """A photo's rows of the store's arrays, and its line.  Raises ValueError if there is nothing to take."""
     if isinstance(part, Broken) or example is None:
         raise ValueError(part.reason if isinstance(part, Broken) else "is no photo of the data set")
     count, size = part.features.shape
@@ -147,12 +143,12 @@ def _row(part: Regions | Broken, example: Example | None, store: RegionStore, ch
         raise ValueError("has features that are no numbers, or too large for half precision")
     regions[: len(kept)] = kept
     boxes[: len(kept)] = torch.from_numpy(_fractions(part, changed)[: store.cap])
-    numbers, entry = (regions, boxes, kept.mean(0)), {"id": example.id, "regions": len(kept)}
     edges, relations = _relations(part, len(kept), changed), torch.zeros(MOST_RELATIONS, 3, dtype=torch.int32)
     changed["relations"] += len(edges) > MOST_RELATIONS
     edges = edges[:MOST_RELATIONS]
     relations[: len(edges)] = torch.from_numpy(edges)
-    return _Row((*numbers, relations), entry | {"relations": len(edges)})
+    entry = {"id": example.id, "regions": len(kept), "relations": len(edges)}
+    return (regions, boxes, kept.mean(0), relations), entry
 
 
 def _relations(part: Regions, regions: int, changed: Counter[str]) -> NDArray[np.int32]:

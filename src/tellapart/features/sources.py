@@ -36,7 +36,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -50,6 +50,8 @@ from capscore.errors import UserError
 from tellapart.data.examples import Example
 from tellapart.data.items import ITEMS, Kind
 from tellapart.data.media import clips, photos
+from tellapart.data.media.photos import Source as Item
+from tellapart.data.media.photos import name_of
 from tellapart.data.store import Array, FeatureStore, Rows, StoredFeatures
 from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, RELATIONS, Inputs, Stream, ragged
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
@@ -81,7 +83,6 @@ _ELSEWHERE = "elsewhere"
 _NAME = re.compile(r"\w[\w.-]*")  # of imported features
 MOST_RELATIONS = 512  # of a photo
 
-Item = str | os.PathLike[str] | Image.Image
 DataSets = Iterable[tuple[str, list[tuple[str, str]]]]  # names of data sets, with the files and ids of their items
 
 
@@ -101,8 +102,8 @@ class Loaded:
     relations: Tensor | None = None
 
 
-class StreamSource:
-    """The protocol of all sources.
+class StreamSource(Protocol):
+    """What every source promises; those below derive from it, and have its defaults.
 
     name          as folders and messages have it
     feature_size  D
@@ -122,12 +123,10 @@ class StreamSource:
     @property
     def identity(self) -> dict[str, Any]:
         """Kept in model folders and with stores, and compared: features with the same identity may be used together."""
-        raise NotImplementedError
 
     @property
     def key(self) -> str:
         """A text for the keys of captions, which depend on it beside the item and the captioner."""
-        raise NotImplementedError
 
     @property
     def reader(self) -> StreamSource:
@@ -136,18 +135,14 @@ class StreamSource:
 
     def load(self, item: Item) -> Loaded:
         """May be called from several threads.  Raises BadPhoto."""
-        raise NotImplementedError
 
-    def encode(self, loaded: Sequence[Loaded], device: torch.device) -> Stream:
-        raise NotImplementedError
+    def encode(self, loaded: Sequence[Loaded], device: torch.device) -> Stream: ...
 
     def open(self, root: Path, dataset: str) -> StoredFeatures | None:
         """The features of a data set that are kept below a features folder, if there are any."""
-        raise NotImplementedError
 
     def extract(self, examples: Sequence[Example], root: Path, dataset: str) -> Extracted:
         """The features of these items of a data set; made and kept now where they are missing or items have changed."""
-        raise NotImplementedError
 
     def view(self, number: int) -> StreamSource:
         """The source that is shown another view of each photo (`data.media.photos.view_of`), from 1."""
@@ -186,6 +181,8 @@ class StreamSource:
 
 class Encoded(StreamSource):
     """The regions that an encoder makes."""
+
+    _beside: Mapping[str, tuple[int, ...]] = {}  # arrays of a store beside those of regions, by item
 
     def __init__(self, encoder: PhotoEncoder, *, photos_once: bool = True):
         """photos_once  a photo has the rows of one frame, not of as many alike as a clip has"""
@@ -232,9 +229,9 @@ class Encoded(StreamSource):
 
     def store(self, folder: Path) -> FeatureStore:
         """The store in a folder, or a new one there; refuses one that another source filled."""
-        arrays: dict[str, tuple[int, ...] | Array] = {"grid": (self.most, self.feature_size)}
-        arrays["pooled"] = (self.encoder.pooled_size,)
-        keys = (*PHOTO_KEYS, "regions") if getattr(self.encoder, "counts_regions", False) else PHOTO_KEYS
+        arrays = {"grid": (self.most, self.feature_size), "pooled": (self.encoder.pooled_size,), **self._beside}
+        counts = bool(self._beside) or getattr(self.encoder, "counts_regions", False)
+        keys = (*PHOTO_KEYS, "regions") if counts else PHOTO_KEYS
         return FeatureStore(folder, self.manifest(folder.parent, ""), arrays, keys)
 
     def open(self, root: Path, dataset: str) -> FeatureStore | None:
@@ -302,6 +299,7 @@ class Detected(Encoded):
             raise UserError(f"encoder: {config.name} does not show its feature map, which boxes are pooled from.")
         super().__init__(encoder)
         self.detector, self.most, self._grid = detector, config.cells + config.detected, grid_boxes(*config.grids)
+        self._beside = {"boxes": (self.most, 4)}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -317,8 +315,7 @@ class Detected(Encoded):
         try:
             boxes = self.detector(ready).boxes
         except BadPhoto as error:  # a detector does not know what the photo is called
-            name = getattr(item, "filename", "image") if isinstance(item, Image.Image) else item
-            raise BadPhoto(name, error.reason) from None
+            raise BadPhoto(name_of(item), error.reason) from None
         return self._with_boxes(item, torch.from_numpy(boxes))
 
     def _with_boxes(self, item: Item, detected: Tensor) -> Loaded:
@@ -336,15 +333,10 @@ class Detected(Encoded):
         feature_map: Tensor = encoder.feature_map(np.stack([item.pixels for item in loaded]))  # type: ignore[misc]
         cells, pooled, _ = pool(feature_map, encoder.config)
         rows = []
-        for grid, own_map, item in zip(cells, feature_map, loaded, strict=True):
+        for grid, of_photo, item in zip(cells, feature_map, loaded, strict=True):
             assert item.boxes is not None
-            rows.append(torch.cat([grid, region_features(own_map, item.boxes[len(grid) :], encoder.config.pooling)]))
+            rows.append(torch.cat([grid, region_features(of_photo, item.boxes[len(grid) :], encoder.config.pooling)]))
         return rows, pooled
-
-    def store(self, folder: Path) -> FeatureStore:
-        arrays: dict[str, tuple[int, ...] | Array] = {"grid": (self.most, self.feature_size)}
-        arrays |= {"pooled": (self.encoder.pooled_size,), "boxes": (self.most, 4)}
-        return FeatureStore(folder, self.manifest(folder.parent, ""), arrays, (*PHOTO_KEYS, "regions"))
 
     def _extraction(self, examples: Sequence[Example]) -> Iterator[EncodedBatch]:
         """With the detections that are in the detector's cache."""
@@ -361,7 +353,11 @@ class Detected(Encoded):
     def _encoded_rows(self, loaded: Sequence[Loaded]) -> EncodedRows:
         rows, pooled = self._features(loaded)
         boxes = [item.boxes for item in loaded if item.boxes is not None]
-        return EncodedRows([_padded(rows, self.most), pooled, _padded(boxes, self.most)], list(map(len, boxes)))
+        grids, places = (
+            pad_sequence([*parts, parts[0].new_zeros(self.most, parts[0].shape[1])], batch_first=True)[:-1]
+            for parts in (rows, boxes)
+        )
+        return EncodedRows([grids, pooled, places], list(map(len, boxes)))
 
     def view(self, number: int) -> StreamSource:
         raise UserError("data.views: a detector's boxes are of whole photos; views of them have none.")
@@ -386,8 +382,7 @@ class Imported(StreamSource):
         return self.name
 
     def load(self, item: Item) -> Loaded:
-        name = getattr(item, "filename", "image") if isinstance(item, Image.Image) else item
-        raise BadPhoto(name, "belongs to no data set with imported features")
+        raise BadPhoto(name_of(item), "belongs to no data set with imported features")
 
     def encode(self, loaded: Sequence[Loaded], device: torch.device) -> Stream:
         return ragged([item.rows.to(device) for item in loaded if item.rows is not None])
@@ -656,9 +651,7 @@ class AttributeStore(FeatureStore):
         """(len(rows), most, 2)"""
         return _word_rows(self.read("ids", rows, most), self.read("probability", rows, most), self._ids)
 
-    def pooled(self, rows: Rows) -> Tensor:
-        """(len(rows), 2)"""
-        return self.grid(rows).mean(1)
+    pooled = StoredFeatures.pooled
 
 
 def captioner_ids(words: Sequence[str], tokenizer: Tokenizer) -> Tensor:
@@ -719,22 +712,20 @@ class Beside(StreamSource):
         extracted = self.regions.extract(examples, root, dataset)
         return replace(extracted, store=self.of(extracted.store))
 
-    def of(self, regions: StoredFeatures) -> StoredFeatures:
+    def of(self, regions: Any) -> StoredFeatures:
         """The boxes or relations of stored regions."""
-        stored = StoredBeside(regions, self.identity, self.gives, self.cells)
-        if self.gives == RELATIONS and not stored.any():
+        if self.gives == RELATIONS and not any(line["relations"] for line in regions.lines.values()):
             raise UserError(
-                f"inputs.relations: {stored.folder} has none; import archives that have `relations` beside the boxes."
+                f"inputs.relations: {regions.folder} has none; import archives that have `relations` beside the boxes."
             )
-        return stored
+        return StoredBeside(regions, self.identity, self.gives, self.cells)
 
 
-class StoredBeside:
+class StoredBeside(StoredFeatures):
     """The boxes or relations of stored regions, to those that learn from them."""
 
     def __init__(self, regions: Any, identity: dict[str, Any], gives: str, cells: Tensor | None):
         self._regions, self.identity, self._gives, self._cells = regions, identity, gives, cells
-        self.folder: Path = getattr(regions, "folder", Path())
         self.shape = (regions.shape[0], 4) if gives == BOXES else (MOST_RELATIONS, 3)
 
     def __contains__(self, example: Example) -> bool:
@@ -749,22 +740,12 @@ class StoredBeside:
             return int(self._regions.count(example))
         return int(self._regions.lines[str(example.id)]["relations"])
 
-    def any(self) -> bool:
-        """True where an item has relations."""
-        return any(line["relations"] for line in self._regions.lines.values())
-
     def grid(self, rows: Rows, most: int | None = None) -> Tensor:
         """(len(rows), most, 4), or (len(rows), most, 3) of relations"""
         if self._cells is not None:
             return self._cells[:most].expand(len(rows), -1, -1)
         values: Tensor = self._regions.read(self._gives, rows, most)
         return values.float()
-
-    def pooled(self, rows: Rows) -> Tensor:
-        return self.grid(rows).mean(1)
-
-    def use(self, tokenizer: Tokenizer) -> None:
-        """Boxes and relations have no words."""
 
 
 class Kept(StreamSource):
@@ -793,6 +774,12 @@ class Kept(StreamSource):
 
     def encode(self, loaded: Sequence[Loaded], device: torch.device) -> Stream:
         return self._source.encode(loaded, device)
+
+    def open(self, root: Path, dataset: str) -> FeatureStore | None:
+        return self._source.open(root, dataset)
+
+    def extract(self, examples: Sequence[Example], root: Path, dataset: str) -> Extracted:
+        return self._source.extract(examples, root, dataset)
 
     def beside(self, gives: Literal["boxes", "relations"]) -> StreamSource:
         beside = self._source.beside(gives)
@@ -876,16 +863,10 @@ def grid_boxes(*sides: int) -> Tensor:
     tensor([[0.5000, 0.0000, 1.0000, 0.5000],
             [0.0000, 0.0000, 1.0000, 1.0000]])
     """
-    return torch.cat([_cells(side) for side in sides])
-
-
-def _cells(side: int) -> Tensor:
-    edges = torch.arange(side + 1) / side
-    top, left = torch.meshgrid(edges[:-1], edges[:-1], indexing="ij")
-    bottom, right = torch.meshgrid(edges[1:], edges[1:], indexing="ij")
-    return torch.stack([left, top, right, bottom], -1).view(-1, 4)
-
-
-def _padded(rows: Sequence[Tensor], most: int) -> Tensor:
-    """(B, most, D)"""
-    return pad_sequence([*rows, rows[0].new_zeros(most, rows[0].shape[1])], batch_first=True)[:-1]
+    grids = []
+    for side in sides:
+        edges = torch.arange(side + 1) / side
+        top, left = torch.meshgrid(edges[:-1], edges[:-1], indexing="ij")
+        bottom, right = torch.meshgrid(edges[1:], edges[1:], indexing="ij")
+        grids.append(torch.stack([left, top, right, bottom], -1).view(-1, 4))
+    return torch.cat(grids)

@@ -163,6 +163,13 @@ def _inputs(config: dict[str, Any]) -> Inputs:
     return {REGIONS: encoder} if encoder else {}
 
 
+def _inputs(config: dict[str, Any]) -> Inputs:
+    if "inputs" in config:
+        return {str(name): dict(identity) for name, identity in config["inputs"].items()}
+    encoder = dict(config["encoder"])
+    return {REGIONS: encoder} if encoder else {}
+
+
 def load(name: str | Path, device: torch.device, *, prompt: str | None = None, dtype: str | None = None) -> Model:
     """A captioner; or several as one, if they are named as A+B.
 
@@ -178,14 +185,11 @@ def load(name: str | Path, device: torch.device, *, prompt: str | None = None, d
 def members(name: str) -> list[str]:
     """The models that A+B names.  What is a model as a whole is that: a folder's name may have a plus in it."""
     parts = name.split("+")
-    lengths = range(len(parts), 0, -1)
-    length = next((length for length in lengths if _exists("+".join(parts[:length]))), 1)
-    others = parts[length:]
-    return ["+".join(parts[:length]), *(members("+".join(others)) if others else [])]
-
-
-def _exists(name: str) -> bool:
-    return name in EMBEDDED or files.is_folder(Path(name))
+    for length in range(len(parts), 0, -1):
+        whole, others = "+".join(parts[:length]), parts[length:]
+        if whole in EMBEDDED or files.is_folder(Path(whole)) or length == 1:
+            break
+    return [whole, *(members("+".join(others)) if others else [])]
 
 
 def _ensemble(names: list[str], loaded: list[Model]) -> Model:
@@ -196,9 +200,10 @@ def _ensemble(names: list[str], loaded: list[Model]) -> Model:
     for name, model, vocabulary in zip(names, loaded, words, strict=True):
         for place, (word, other) in enumerate(zip_longest(words[0], vocabulary)):
             if word != other:
+                first_word, second = ("absent" if text is None else repr(text) for text in (word, other))
                 raise UserError(
-                    f"{names[0]} and {name} have different vocabularies: word {place} is {_quoted(word)} in the first "
-                    f"and {_quoted(other)} in the second."
+                    f"{names[0]} and {name} have different vocabularies: word {place} is {first_word} in the first "
+                    f"and {second} in the second."
                 )
         # One may take a stream that the other does not need; what both take must be the same.
         if any(inputs.setdefault(stream, identity) != identity for stream, identity in model.inputs.items()):
@@ -209,10 +214,6 @@ def _ensemble(names: list[str], loaded: list[Model]) -> Model:
     sha256 = hashlib.sha256(" ".join(model.sha256 for model in loaded).encode()).hexdigest()
     folders = tuple(folder for model in loaded for folder in model.folders)
     return Model(Ensemble([model.captioner for model in loaded]), first.tokenizer, inputs, sha256, folders)
-
-
-def _quoted(word: str | None) -> str:
-    return "absent" if word is None else repr(word)
 
 
 def _load_one(name: str, device: torch.device, prompt: str | None = None, dtype: str | None = None) -> Model:
@@ -269,7 +270,8 @@ def merge(captioner: nn.Module) -> None:
 def start_from(name: str | Path, captioner: nn.Module, inputs: Inputs) -> None:
     """Give a new captioner the weights of another that learned from the same inputs."""
     folder = find(name)
-    theirs = read_config(folder, "captioner").inputs
+    other_config = read_config(folder, "captioner")
+    theirs = other_config.inputs
     if theirs.keys() != inputs.keys():
         raise UserError(
             f"init_from: {folder} takes the streams {', '.join(theirs)}, and this run gives {', '.join(inputs)}."
@@ -284,10 +286,7 @@ def start_from(name: str | Path, captioner: nn.Module, inputs: Inputs) -> None:
             f"init_from: {folder} learned from features of another encoder: {field} is {other.get(field)} there "
             f"and {encoder.get(field)} here."
         )
-    base, ours = (
-        read_config(folder, "captioner").settings.get("base_sha256"),
-        getattr(captioner.config, "base_sha256", None),
-    )
+    base, ours = other_config.settings.get("base_sha256"), getattr(captioner.config, "base_sha256", None)
     if getattr(captioner, "frozen_names", ()) and base != ours:
         raise UserError(
             f"init_from: {folder} was trained over another language model: {str(base)[:8]}, not {str(ours)[:8]}."

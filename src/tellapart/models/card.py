@@ -35,8 +35,13 @@ def save(model: models.Model, folder: Path, *, card: str = "", metrics: Mapping[
     if hasattr(model.captioner, "save_pretrained"):  # of transformers, and in its form
         model.captioner.save_pretrained(folder)
         return
-    network = _network(model)
-    name = _name(network)
+    network, kind = model.captioner, type(model.captioner)
+    if not isinstance(network, nn.Module):
+        raise UserError("only a captioner with weights of its own can be shared so, not an ensemble.")
+    entries = CAPTIONERS.items()
+    name = next((n for n, entry in entries if (entry.module, entry.name) == (kind.__module__, kind.__name__)), "")
+    if not name:
+        raise UserError(f"{kind.__name__} is not one of the captioners that there are: {', '.join(CAPTIONERS)}.")
     config = models.Config(name, vars(network.config), model.inputs)
     models.describe(folder, name, network, model.tokenizer, model.inputs)
     carry((part for source in model.folders for part in parts_in(source)), folder)
@@ -117,20 +122,3 @@ def _resolution(encoder: Mapping[str, Any]) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _network(model: models.Model) -> nn.Module:
-    if not isinstance(model.captioner, nn.Module):
-        raise UserError("only a captioner with weights of its own can be shared so, not an ensemble.")
-    return model.captioner
-
-
-def _name(network: nn.Module) -> str:
-    """The captioner's name in the table."""
-    kind = type(network)
-    names = [
-        name for name, entry in CAPTIONERS.items() if (entry.module, entry.name) == (kind.__module__, kind.__name__)
-    ]
-    if not names:
-        raise UserError(f"{kind.__name__} is not one of the captioners that there are: {', '.join(CAPTIONERS)}.")
-    return names[0]

@@ -137,19 +137,15 @@ def find(folders: Iterable[Path], sha256: str, name: str) -> Path:
         if files.is_file((inner := folder / FOLDER / sha256[:_DIGITS]) / "config.json"):
             files.inside(folder, str(Path(FOLDER, sha256[:_DIGITS], "config.json")))  # no link that leads out of it
             return inner
-    for folder in paths.encoders():
-        if is_tagger(folder) and sha256 in _hashes(folder):
+    for folder in filter(is_tagger, paths.encoders()):
+        run = read_tagger(folder)
+        tuned = {} if run.network.encoder is None else run.network.encoder.state_dict()
+        if sha256 in (run.sha256, pretrained.sha256({name: tensor.half() for name, tensor in tuned.items()})):
             return folder
     raise UserError(
         f"the model needs {name} with weights {sha256[:8]}, which its folder does not have ({FOLDER}/"
         f"{sha256[:_DIGITS]}); name the folder of that run: TELLAPART_ENCODERS=FOLDER."
     )
-
-
-def _hashes(folder: Path) -> set[str]:
-    run = read_tagger(folder)
-    tuned = {} if run.network.encoder is None else run.network.encoder.state_dict()
-    return {run.sha256, pretrained.sha256({name: tensor.half() for name, tensor in tuned.items()})}
 
 
 class ClipWords:

@@ -15,11 +15,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from capscore import files
@@ -49,9 +48,6 @@ from tellapart.features.sources import (
 from tellapart.models.parts import TaggerRun, encoder_from, find, is_tagger, load_encoder, read_tagger, tuned_encoder
 from tellapart.recipe import EncoderConfig
 from tellapart.retrievers import EMBEDDED
-
-if TYPE_CHECKING:
-    from tellapart.retrievers.retriever import Retriever
 
 _ZERO_SHOT = 1000  # words
 _PROMPT = "a photo of"  # what CLIP finds before a word
@@ -136,9 +132,9 @@ def _from_identity(
     if means_attributes(identity):
         return attributes_from(identity, device, model.folders)
     if not identity.keys().isdisjoint(("detector", "detected")):
-        found_detector = _detector(identity, detector)
+        named = _detector(identity, detector)
         alone = {key: value for key, value in identity.items() if key != "detector"}
-        return Detected(encoder_from(alone, device), found_detector)
+        return Detected(encoder_from(alone, device), named)
     try:
         imported = imported_from(identity)
     except ValueError:
@@ -249,16 +245,13 @@ def of_retriever(name: str, device: torch.device, most: int, threshold: float) -
     embedded = retriever.embed_captions(words)  # (W, E)
 
     def probabilities(loaded: Sequence[Loaded]) -> Tensor:
-        return zero_shot(retriever, embedded, np.stack([item.pixels for item in loaded if item.pixels is not None]))
+        """The fit of each word to each photo, against the other words: (B, W)"""
+        pixels = np.stack([item.pixels for item in loaded if item.pixels is not None])
+        return (retriever.scale * retriever.embed_pixels(pixels) @ embedded.T).softmax(1)
 
     made_by = {"kind": "retriever", "weights_sha256": retriever.sha256, "encoder": encoder.identity}
     read = Encoded(encoder, photos_once=False).load
     return Attributes(name, words, read, probabilities, made_by, most, threshold)
-
-
-def zero_shot(retriever: Retriever, words: Tensor, pixels: NDArray[np.uint8]) -> Tensor:
-    """The fit of each of W words (W, E) to each photo, against the other words: (B, W)"""
-    return (retriever.scale * retriever.embed_pixels(pixels) @ words.T).softmax(1)
 
 
 @cache

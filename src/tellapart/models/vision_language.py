@@ -44,6 +44,7 @@ from tellapart.data.streams import REGIONS
 from tellapart.data.tokenizers import SubwordTokenizer
 from tellapart.encoders import pretrained
 from tellapart.encoders.towers import VisionTower, squared
+from tellapart.hub import reason
 
 if TYPE_CHECKING:
     from tellapart.models import Model
@@ -311,17 +312,15 @@ def _taken_apart(loaded: Loaded, blank: dict[str, Tensor], endings: tuple[int, .
     """The model as a captioner of ours, if that gives the logits which the model gives as a whole."""
     network = loaded.network
     prompt = blank["input_ids"]
-    text_only = ("input_ids", "pixel_values", "attention_mask")
-    extras = {name: value for name, value in blank.items() if name not in text_only}
+    extras = {name: value for name, value in blank.items() if name not in ("input_ids", "attention_mask")}
+    whole = {"decoder_input_ids" if loaded.kind == "vision-encoder-decoder" else "input_ids": prompt} | extras
     if loaded.kind in _FAMILIES:
         families: list[Family] = [_FAMILIES[loaded.kind]()]
     elif not hasattr(network, "get_image_features"):
         return None
     else:
-        of_one = len(blank["pixel_values"])
+        of_one = len(extras.pop("pixel_values"))
         families = [Placeholders(network, prompt.shape[1], extras, of_one, type_of_caption=kind) for kind in (0, 1)]
-    whole = {"decoder_input_ids" if loaded.kind == "vision-encoder-decoder" else "input_ids": prompt}
-    whole |= {name: value for name, value in blank.items() if name not in ("input_ids", "attention_mask")}
     for family in families:
         captioner = VisionLanguage(network, family, prompt[0].tolist(), endings)
         if _agrees(captioner, whole):
@@ -364,9 +363,7 @@ def _explained(source: str, what: str) -> Iterator[None]:
     except (UserError, numerics.OutOfMemory):
         raise
     except Exception as error:
-        lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
-        reason = lines[0].rstrip(".")[:200] if lines else type(error).__name__
-        raise UserError(f"{source}: its {what} cannot be made ready ({reason}).") from None
+        raise UserError(f"{source}: its {what} cannot be made ready ({reason(error)[:200]}).") from None
 
 
 # What a model's folder may ask for before its weights are used: sizes of photos, and a chat template.  Templates are

@@ -130,7 +130,11 @@ def packed(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def unpacked(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors before `packed`, but for rounding; others as they are."""
-    scales = {name for name in tensors if name.endswith(SCALE) and _is_packed(tensors, name.removesuffix(SCALE))}
+    scales = set()
+    for name, weight in tensors.items():
+        scale = tensors.get(name + SCALE)
+        if scale is not None and weight.dtype == torch.int8 and weight.ndim >= 2 and scale.shape == weight.shape[:1]:
+            scales.add(name + SCALE)
     weights = {}
     for name, tensor in tensors.items():
         if name + SCALE in scales:
@@ -139,8 +143,3 @@ def unpacked(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         elif name not in scales:
             weights[name] = tensor
     return weights
-
-
-def _is_packed(tensors: Mapping[str, Tensor], name: str) -> bool:
-    weight, scale = tensors.get(name), tensors[name + SCALE]
-    return weight is not None and weight.dtype == torch.int8 and weight.ndim >= 2 and scale.shape == weight.shape[:1]

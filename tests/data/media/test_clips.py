@@ -40,19 +40,13 @@ def test_at_a_variable_rate_the_frame_at_a_time_is_the_one_that_is_shown_then(tm
         np.testing.assert_allclose(clip.times, UNEVEN, atol=1e-3)
         wanted = np.random.default_rng(0).uniform(0, UNEVEN[-1], 50)
         shown = [max(number for number, time in enumerate(UNEVEN) if time <= moment) for moment in wanted]
-        assert numbers(clip.frames_at(wanted)) == shown
-
-
-def test_frames_around_a_moment_are_counted_in_frames_and_end_with_the_clip(tmp_path):
-    with open_clip(write_clip(tmp_path / "a.mp4", 40, UNEVEN)) as clip:
-        assert numbers(clip.around(UNEVEN[20] + 0.01, [-10, -1, 0, 1, 10])) == [10, 19, 20, 21, 30]
-        assert numbers(clip.around(UNEVEN[5], [-25, 50])) == [0, 39]
+        assert numbers(clip.frames([clip.index_at(moment) for moment in wanted])) == shown
 
 
 def test_frames_evenly_in_time_are_in_the_middle_of_equal_parts(tmp_path):
     with open_clip(write_clip(tmp_path / "a.mp4", 40)) as clip:
-        assert clip.evenly(4) == [5, 15, 25, 35]
-        assert clip.evenly(1) == [20]
+        assert (clip.evenly(4), clip.evenly(1)) == ([5, 15, 25, 35], [20])
+        assert numbers(clip.frames([-5, 99])) == [0, 39]
 
 
 @pytest.mark.parametrize("degrees", [0, 90, 180, 270])
@@ -68,20 +62,15 @@ def test_a_rotated_clip_is_upright(tmp_path, degrees):
     assert corners == [corner == place for corner in range(4)]
 
 
-def test_a_clip_that_is_cut_short_is_as_long_as_what_is_left_of_it(tmp_path):
-    file = write_clip(tmp_path / "a.ts", 60)
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    with open_clip(file) as clip:
-        assert 15 <= len(clip) <= 45
-        assert clip.duration <= 45 / 25
-        assert numbers(clip.frames(range(len(clip) - 3))) == list(range(len(clip) - 3))
-
-
-def test_a_recording_that_does_not_say_how_long_it_is_ends_where_it_ends(tmp_path):
-    file = write_clip(tmp_path / "a.mkv", 60, format="matroska", options={"live": "1"})
+@pytest.mark.parametrize(("name", "more"), [("a.ts", {}), ("a.mkv", {"format": "matroska", "options": {"live": "1"}})])
+def test_a_clip_that_is_cut_short_is_as_long_as_what_is_left_of_it(tmp_path, name, more):
+    """Also a recording that does not say how long it is."""
+    file = write_clip(tmp_path / name, 60, **more)
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     with open_clip(file) as clip:
         assert 10 <= len(clip) <= 45
+        assert clip.duration <= 45 / 25
+        assert numbers(clip.frames(range(len(clip) - 3))) == list(range(len(clip) - 3))
 
 
 def test_a_frame_costs_the_way_from_its_key_frame_and_no_more(tmp_path, monkeypatch):
@@ -103,7 +92,7 @@ def test_a_photo_is_a_clip_of_one_frame(tmp_path):
     Image.fromarray(counted(77)).save(tmp_path / "a.png")
     with open_clip(tmp_path / "a.png") as clip:
         assert (len(clip), clip.duration, clip.size) == (1, 0.0, (128, 48))
-        assert numbers(clip.around(0, [-5, 0, 5])) == [77, 77, 77]
+        assert numbers(clip.frames([-5, 0, 5])) == [77, 77, 77]
 
 
 def test_what_a_file_is_decides_not_its_name(tmp_path):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from PIL import ExifTags, Image, PngImagePlugin
 
-from tellapart.data.media.identity import identify, picture_sha256
-from tellapart.errors import BadPhoto
+from tellapart.data.media.identity import picture_sha256
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8)
 
@@ -57,10 +56,8 @@ def test_metadata_makes_no_other_photo_and_a_pixel_does(kind, options, metadata)
 def test_a_photo_that_is_turned_by_its_metadata_is_another_one(kind):
     upright, tagged, turned = (saved(kind, exif=exif(**tags)) for tags in ({}, {"Orientation": 1}, {"Orientation": 6}))
     assert picture_sha256(upright) == picture_sha256(tagged) != picture_sha256(turned)
-
-
-def test_what_is_behind_the_picture_makes_no_difference():
-    assert picture_sha256(saved("JPEG")) == picture_sha256(saved("JPEG") + b"appended by a phone")
+    if kind == "JPEG":
+        assert picture_sha256(upright) == picture_sha256(upright + b"appended by a phone")
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "TIFF", "GIF", "BMP"])
@@ -71,8 +68,3 @@ def test_broken_files_are_known_by_something(kind):
         broken = bytearray(whole[: draw.integers(1, len(whole))])
         broken[draw.integers(len(broken))] ^= 255
         assert len(picture_sha256(bytes(broken))) == 64
-
-
-def test_a_file_that_is_not_there_is_a_bad_photo(tmp_path):
-    with pytest.raises(BadPhoto):
-        identify(tmp_path / "no.png")

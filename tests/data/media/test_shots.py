@@ -24,13 +24,10 @@ def video(tmp_path):
     return write_clip(tmp_path / "a.mp4", frames)
 
 
-def test_cuts_are_found_where_they_are_and_nowhere_else(video):
+def test_cuts_are_found_where_they_are_and_nowhere_else_and_no_shot_is_too_short_to_be_described(video):
     with open_clip(video) as clip:
         assert cuts(clip) == pytest.approx([3.0, 7.0, 7.4], abs=1e-3)
-
-
-def test_no_shot_is_too_short_to_be_described(video):
-    with open_clip(video) as clip:
+        assert np.array(pieces(clip, 4)) == pytest.approx(np.array([(0, 4), (4, 8), (8, 10)]))
         assert np.array(shots(clip)) == pytest.approx(np.array([(0, 3), (3, 7), (7, 10)]), abs=1e-3)
         assert len(shots(clip, shortest=0.1)) == 4
 
@@ -40,11 +37,6 @@ def test_a_video_that_gets_dark_slowly_has_one_shot(tmp_path):
     with open_clip(write_clip(tmp_path / "a.mp4", frames)) as clip:
         assert len(shots(clip, shortest=0.1)) <= 200 // 64 + 1  # at most where a whole picture changes its bin
         assert len(shots(clip)) <= 4
-
-
-def test_pieces_are_equal_but_for_the_last(video):
-    with open_clip(video) as clip:
-        assert np.array(pieces(clip, 4)) == pytest.approx(np.array([(0, 4), (4, 8), (8, 10)]))
 
 
 def test_a_gap_of_years_between_two_frames_makes_no_pieces(tmp_path):

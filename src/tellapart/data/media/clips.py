@@ -70,17 +70,8 @@ class Clip:
         """The frame that is shown at a time; before the clip its first one, after it its last."""
         return max(int(np.searchsorted(self.times, time + _ROUNDING, side="right")) - 1, 0)
 
-    def frames_at(self, times: Sequence[float]) -> list[RGB]:
-        """The frames that are shown at these times, upright, in RGB."""
-        return self.frames([self.index_at(time) for time in times])
-
-    def around(self, time: float, offsets: Sequence[int]) -> list[RGB]:
-        """The frames so many before (-) or after the one at a time; the first or last where the clip ends earlier."""
-        middle = self.index_at(time)
-        return self.frames([middle + offset for offset in offsets])
-
     def frames(self, indices: Sequence[int]) -> list[RGB]:
-        """Frames by their numbers from 0, in any order; numbers outside of the clip mean its first or last frame."""
+        """Frames by their numbers from 0, in any order, upright, in RGB; numbers outside of the clip mean its ends."""
         clipped = [min(max(index, 0), len(self) - 1) for index in indices]
         frames = dict(self.each(sorted(set(clipped))))
         return [frames[index] for index in clipped]
@@ -247,21 +238,20 @@ def open_clip(source: Source, *, threads: int = 1) -> Iterator[Clip]:
     threads  of the decoder; clips that are read side by side are quicker with one each
 
     >>> with open_clip("holiday/beach.mp4") as clip:
-    ...     first, middle = clip.frames_at([0, clip.duration / 2])
+    ...     first, middle = clip.frames([0, clip.index_at(clip.duration / 2)])
     """
     if isinstance(source, Image.Image) or not is_clip(source):
         yield _Photo(photos.read_rgb(source, KEPT_PIXELS))
         return
-    file = source
-    with opened(file) as (container, stamp):
-        stream = _video_stream(container, file)
+    with opened(source) as (container, stamp):
+        stream = _video_stream(container, source)
         pixels = stream.width * stream.height
         if not 0 < pixels <= MAX_PIXELS:  # FFmpeg itself forgets a size beyond `max_pixels`
-            raise BadPhoto(file, f"has frames of no size, or of more than {MAX_PIXELS // 10**6} megapixels")
+            raise BadPhoto(source, f"has frames of no size, or of more than {MAX_PIXELS // 10**6} megapixels")
         stream.codec_context.thread_count = threads
         stream.thread_type = "AUTO" if threads > 1 else "NONE"
         with photos.decoding_memory(pixels * _DECODER_BYTES):
-            clip, segment = _Video(file, container, stream, stamp), segment_of(file)
+            clip, segment = _Video(source, container, stream, stamp), segment_of(source)
             yield clip if segment is None else _Segment(clip, segment)
 
 
@@ -325,7 +315,8 @@ def is_clip(file: str | os.PathLike[str]) -> bool:
     except BadPhoto:
         head = b""
     if head[:4] == b"RIFF" or head[4:8] == b"ftyp":
-        return head[8:12] in (b"AVI ", b"AVIX") or (head[4:8] == b"ftyp" and not _is_still(head))
+        is_still = any(brand in head[8:64] for brand in _STILLS)
+        return head[8:12] in (b"AVI ", b"AVIX") or (head[4:8] == b"ftyp" and not is_still)
     if head.startswith(_CLIP_HEADS) or head[4:8] in _ATOMS or head[::188][:3] == b"GGG" or head[4::192][:2] == b"GG":
         return True
     return named_as_clip(file) and not head.startswith(_PHOTO_HEADS)
@@ -370,11 +361,7 @@ _EBML, _SEGMENT = b"\x1aE\xdf\xa3", b"\x18S\x80g"
 _CLIP_HEADS = (_EBML, b"FLV\x01", b"0&\xb2u\x8ef\xcf\x11", b"OggS", b"\0\0\x01\xba", b"\0\0\x01\xb3")
 _ATOMS = (b"moov", b"mdat", b"wide", b"pnot")
 _PHOTO_HEADS = (b"\xff\xd8\xff", b"\x89PNG", b"GIF8", b"BM", b"II", b"MM")
-
-
-def _is_still(head: bytes) -> bool:
-    """Of the formats that begin as MP4 does: HEIC, AVIF and Canon's RAW."""
-    return any(brand in head[8:64] for brand in (b"heic", b"heix", b"mif1", b"msf1", b"avif", b"crx "))
+_STILLS = (b"heic", b"heix", b"mif1", b"msf1", b"avif", b"crx ")  # brands of photos that begin as MP4 does
 
 
 def _video_stream(container: av.container.InputContainer, file: object) -> av.VideoStream:
@@ -382,15 +369,10 @@ def _video_stream(container: av.container.InputContainer, file: object) -> av.Vi
 
     for stream in container.streams.video:
         if not stream.disposition & Disposition.attached_pic:  # the cover of a song is no video
-            if not has_decoder(stream):
+            if stream.codec_context is None:  # PyAV's types say that it never is
                 raise BadPhoto(file, "has video of a kind that cannot be decoded")
             return stream
     raise BadPhoto(file, "has sound but no video" if container.streams.audio else "has no video in it")
-
-
-def has_decoder(stream: Any) -> bool:
-    """False where FFmpeg has no decoder for it; PyAV's types say that it always has one."""
-    return stream.codec_context is not None
 
 
 def packets(container: av.container.InputContainer, stream: Any) -> Iterator[Any]:

@@ -9,7 +9,6 @@ import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError, _imaging
@@ -49,28 +48,20 @@ def open_image(data: bytes, file: object) -> tuple[Image.Image, int | None]:
             raise BadPhoto(file, "is a RAW photo without a JPEG inside, which is what we read of one")
         return Image.open(io.BytesIO(jpeg), formats=("JPEG",)), orientation
     if data[4:8] == b"ftyp" and data[8:12] in _HEIF_BRANDS and b"avif" not in data[8:64]:
-        return _open_heif(data, file), None
-    if _cannot_be_whole(data):
+        if package_folder("pi_heif") is None:
+            raise BadPhoto(file, f"is a HEIC photo; `{INSTALL_HEIC}` brings what opens it")
+        from pi_heif import HeifImageFile
+
+        return HeifImageFile(io.BytesIO(data)), None  # not registered with Pillow, which others use too
+    if (size := _png_rows(data)[0]) and size > _RATIO * sum(map(len, _packed(data))):  # however well they are packed
         raise ValueError("it has too few pixels")
     try:
         return Image.open(io.BytesIO(data), formats=FORMATS), None
     except UnidentifiedImageError:
-        raise BadPhoto(file, _why_not(suffix)) from None
-
-
-def _why_not(suffix: str) -> str:
-    if suffix in RAW_SUFFIXES:
-        return f"is a RAW photo that we cannot open ({suffix[1:].upper()}; DNG, CR2, NEF and ARW can be opened)"
-    return f"is not a photo that we can open ({', '.join(FORMATS)})"
-
-
-def _open_heif(data: bytes, file: object) -> Image.Image:
-    if package_folder("pi_heif") is None:
-        raise BadPhoto(file, f"is a HEIC photo; `{INSTALL_HEIC}` brings what opens it")
-    from pi_heif import HeifImageFile
-
-    image: Image.Image = HeifImageFile(io.BytesIO(data))  # not registered with Pillow, which others use too
-    return image
+        why = f"is not a photo that we can open ({', '.join(FORMATS)})"
+        if suffix in RAW_SUFFIXES:
+            why = f"is a RAW photo that we cannot open ({suffix[1:].upper()}; DNG, CR2, NEF and ARW can be opened)"
+        raise BadPhoto(file, why) from None
 
 
 def size_of_webp(data: bytes) -> tuple[int, int] | None:
@@ -105,7 +96,9 @@ def load(image: Image.Image, data: bytes) -> None:
         if image.format == "PNG" and _may_be_short(image, data) and not _is_whole(data):
             raise ValueError("it has too few pixels")
         return
-    _handle_libtiff_messages()
+    # libtiff tells us what is wrong, in place of printing it: it can be a million lines for one photo.
+    with suppress(AttributeError, OSError):  # a Pillow whose libtiff cannot be reached prints what it likes
+        ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(_on_message)
     _COMPLAINTS.latest = ""
     image.load()
     if _COMPLAINTS.latest:  # libtiff continues after most faults
@@ -115,29 +108,15 @@ def load(image: Image.Image, data: bytes) -> None:
 def _may_be_short(image: Image.Image, data: bytes) -> bool:
     """True where the last row is as Pillow leaves rows that are not in the file."""
     last = image.crop((0, image.height - 1, image.width, image.height))
-    return _is_interlaced(data) or last.getbbox(alpha_only=False) is None
+    return _png_rows(data)[1] or last.getbbox(alpha_only=False) is None
 
 
-class _Complaints(threading.local):
-    """libtiff's latest message of the photo that this thread decodes."""
-
-    latest = ""
+_COMPLAINTS = threading.local()  # its `latest`: libtiff's message of the photo that this thread decodes
 
 
-_COMPLAINTS = _Complaints()
-
-
+@ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)
 def _on_message(module: bytes | None, text: bytes | None, _values: int | None) -> None:
     _COMPLAINTS.latest = f"libtiff: {(module or text or b'error').decode('ascii', 'replace')}"
-
-
-_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)(_on_message)
-
-
-def _handle_libtiff_messages() -> None:
-    """Have libtiff tell us what is wrong, in place of printing it: it can be a million lines for one photo."""
-    with suppress(AttributeError, OSError):  # a Pillow whose libtiff cannot be reached prints what it likes
-        ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(_HANDLER)
 
 
 # Whether a PNG has all its pixels: Pillow leaves those black that the file does not have, and finds nothing wrong.
@@ -149,44 +128,23 @@ _RATIO = 1032  # a packed byte holds at most so many (RFC 1951: 258 bytes in two
 _PIECE = 1 << 16  # packed bytes that are taken at once
 
 
-@dataclass(frozen=True)
-class _Header:
-    width: int
-    height: int
-    bits: int  # of a pixel
-    interlaced: bool
-
-    @property
-    def unpacked(self) -> int:
-        """Bytes of all rows, each with the byte before it that says how it is filtered."""
-        if not self.interlaced:
-            return self._rows(self.width, self.height)
-        return sum(
-            self._rows((self.width - left + right - 1) // right, (self.height - top + down - 1) // down)
-            for left, top, right, down in _ADAM7
-        )
-
-    def _rows(self, width: int, height: int) -> int:
-        return height * (1 + (width * self.bits + 7) // 8) if width > 0 and height > 0 else 0
-
-
-def _cannot_be_whole(data: bytes) -> bool:
-    """True where the packed rows are too few for the picture however well they are packed; nothing is unpacked."""
-    header = _header(data)
-    return header is not None and header.unpacked > _RATIO * sum(map(len, _packed(data)))
-
-
-def _is_interlaced(data: bytes) -> bool:
-    header = _header(data)
-    return header is not None and header.interlaced
+def _png_rows(data: bytes) -> tuple[int, bool]:
+    """Bytes of all rows of a PNG, each with the byte before it that says how it is filtered, and whether they are
+    interlaced; no bytes of other files."""
+    if not data.startswith(_SIGNATURE) or data[12:16] != b"IHDR" or len(data) < 29:
+        return 0, False
+    width, height, depth, colour, _, _, interlaced = struct.unpack_from(">IIBBBBB", data, 16)
+    bits = depth * _CHANNELS.get(colour, 1)  # of a pixel
+    size = 0
+    for left, top, right, down in _ADAM7 if interlaced else ((0, 0, 1, 1),):
+        wide, high = -((left - width) // right), -((top - height) // down)
+        size += high * (1 + (wide * bits + 7) // 8) if wide > 0 and high > 0 else 0
+    return size, bool(interlaced)
 
 
 def _is_whole(data: bytes) -> bool:
-    """True where there are as many bytes as the rows of the picture take.  Costs as much as half of reading it."""
-    header = _header(data)
-    if header is None:
-        return True  # not for us to say
-    unpacker, missing = zlib.decompressobj(), header.unpacked
+    """True where there are as many bytes as the rows of a PNG take.  Costs as much as half of reading it."""
+    unpacker, missing = zlib.decompressobj(), _png_rows(data)[0]
     try:
         for chunk in _packed(data):
             for start in range(0, len(chunk), _PIECE):
@@ -197,13 +155,6 @@ def _is_whole(data: bytes) -> bool:
     except zlib.error:
         pass
     return missing <= 0
-
-
-def _header(data: bytes) -> _Header | None:
-    if not data.startswith(_SIGNATURE) or data[12:16] != b"IHDR" or len(data) < 29:
-        return None
-    width, height, depth, colour, _, _, interlaced = struct.unpack_from(">IIBBBBB", data, 16)
-    return _Header(width, height, depth * _CHANNELS.get(colour, 1), bool(interlaced))
 
 
 def _packed(data: bytes) -> Iterator[memoryview]:

@@ -176,9 +176,7 @@ def taken(file: str | os.PathLike[str]) -> Taken:
         exif = Image.Exif()
         exif.load(exif_in(photos.read_bytes(file)))
         return Taken(_time(exif.get_ifd(ExifTags.IFD.Exif)), *_position(exif.get_ifd(ExifTags.IFD.GPSInfo)))
-    except BadPhoto:
-        return Taken()
-    except Exception:  # broken EXIF data can raise nearly anything
+    except Exception:  # BadPhoto, and nearly anything where EXIF data are broken
         return Taken()
 
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +89,14 @@ _TURNS = {  # EXIF orientation: what brings the photo upright
 }
 
 
+class Ready(Protocol):
+    """A photo as a network takes it, in any form."""
+
+    @property
+    def sha256(self) -> str:
+        """Of the file's bytes."""
+
+
 @dataclass(frozen=True)
 class Photo:
     pixels: NDArray[np.uint8]  # (size, size, 3)
@@ -130,6 +138,11 @@ def view_of(sha256: str, number: int) -> View:
     return View(left, top, left + width, top + height, bool(draw.random() < 0.5))
 
 
+def name_of(source: Source) -> object:
+    """A photo in messages."""
+    return (getattr(source, "filename", "") or "image") if isinstance(source, Image.Image) else source
+
+
 def read(source: Source, size: int, fit: Fit = SQUEEZE) -> Photo:
     """A photo upright, in RGB, as a square of `size` pixels a side: by default, nothing is cropped.
 
@@ -155,13 +168,13 @@ def read_rgb(source: Source, most: int) -> NDArray[np.uint8]:
 def _opened(source: Source, at_least: int = 0) -> Iterator[tuple[Image.Image, str]]:
     """A photo upright and in RGB, and its hash; the memory for it is set aside as long as it is used."""
     with ExitStack() as held:
-        name: object = source
+        name = name_of(source)
         if not isinstance(source, Image.Image):
             handle, length = held.enter_context(open_file(source))
             held.enter_context(_files.reserved(length))
             data = _read(handle, length, source)
         else:
-            name, behind = getattr(source, "filename", "") or "image", _file_behind(source)
+            behind = _file_behind(source)
             if behind is None:
                 held.enter_context(_refusing(name))
                 photo = _to_photo(source.copy())  # the caller's stays as it is

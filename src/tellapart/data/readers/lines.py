@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from capscore.caption_files import folder_of
 from capscore.errors import UserError
@@ -128,11 +127,14 @@ def read_conceptual(source: Path, photos: Path | None = None) -> DataSet:
     split = next((split for word, split in _SPLITS.items() if word in named), split_in_name(source))
     folders = photo_folders(source, photos)
     of_split = [folder / name for folder in folders for name in _FOLDERS.get(split, ()) if is_folder(folder / name)]
-    records = [
-        _conceptual_record(number, *parsed, of_split or folders, split)
-        for number, line in enumerate(lines)
-        if (parsed := _parsed(line))
-    ]
+    records = []
+    for number, (caption, url) in ((number, parsed) for number, line in enumerate(lines) if (parsed := _parsed(line))):
+        names = [f"{number:09}.jpg", f"{zlib.crc32(url.encode())}.jpg", f"{zlib.crc32(url.encode())}"]
+        around = of_split or folders
+        places = [find_photo(name, around, f"{number // _SHARD:05}", "") for name in names]
+        file = next((place for place in places if Path(place).is_file()), str(around[0] / names[0]))
+        id = f"{split}-{number}" if split else number
+        records.append({"id": id, "file": file, "split": split, "captions": [caption], "url": url})
     examples, broken = check(records, source=source, folder=folder_of(source))
     return DataSet("conceptual", examples, problems=problems + broken)
 
@@ -140,14 +142,6 @@ def read_conceptual(source: Path, photos: Path | None = None) -> DataSet:
 def _parsed(line: str) -> tuple[str, str] | None:
     caption, tab, url = line.partition("\t")
     return (caption, url.strip()) if tab and url.strip().startswith(("http://", "https://")) else None
-
-
-def _conceptual_record(number: int, caption: str, url: str, folders: list[Path], split: str) -> dict[str, Any]:
-    names = [f"{number:09}.jpg", f"{zlib.crc32(url.encode())}.jpg", f"{zlib.crc32(url.encode())}"]
-    places = [find_photo(name, folders, f"{number // _SHARD:05}", "") for name in names]
-    file = next((place for place in places if Path(place).is_file()), str(folders[0] / names[0]))
-    id = f"{split}-{number}" if split else number
-    return {"id": id, "file": file, "split": split, "captions": [caption], "url": url}
 
 
 # MSVD

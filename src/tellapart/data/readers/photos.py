@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -86,12 +86,9 @@ def with_splits(dataset: DataSet, lists: Iterable[Path]) -> DataSet:
         if unknown:
             some = first_few(map(repr, unknown))
             problems.append(f"{path}: {len(unknown)} of its {len(names)} names are not in the data: {some}.")
-    examples = [replace(example, split=_split_of(example, splits)) for example in dataset.examples]
+    of_examples = [next((splits[key] for key in _keys(e) if key in splits), "") for e in dataset.examples]
+    examples = [replace(e, split=split) for e, split in zip(dataset.examples, of_examples, strict=True)]
     return replace(dataset, examples=examples, problems=dataset.problems + problems)
-
-
-def _split_of(example: Example, splits: Mapping[str, str]) -> str:
-    return next((splits[key] for key in _keys(example) if key in splits), "")
 
 
 def _keys(example: Example) -> tuple[str, ...]:
