@@ -228,10 +228,10 @@ def archives(folder: Path) -> None:
 
 
 def read_archive(path: Path) -> None:
-    from tellapart.features import region_files
+    from tellapart.features import importing
 
-    for one in region_files.read([path], lambda id: True):
-        assert isinstance(one, region_files.Broken) or len(one.features) >= 0
+    for one in importing.read([path], lambda id: True):
+        assert isinstance(one, importing.Broken) or len(one.features) >= 0
 
 
 def frequencies(folder: Path) -> None:

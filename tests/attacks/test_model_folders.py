@@ -17,7 +17,7 @@ from capscore import files, ngrams
 from capscore.errors import UserError
 from tellapart import models
 from tellapart.encoders.loading import load as load_encoder
-from tellapart.features import region_files
+from tellapart.features import importing
 from tellapart.models import networks
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.recipe import EncoderConfig
@@ -246,11 +246,11 @@ def zeros(name, megabytes):
 
 
 def test_features_that_unpack_to_too_much_are_those_of_one_photo_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(region_files, "_LARGEST", 1 << 20)
+    monkeypatch.setattr(importing, "_LARGEST", 1 << 20)
     (tmp_path / "a.npz").write_bytes(zeros("features.npy", 2))
     np.savez(tmp_path / "b.npz", features=np.ones((2, 3), np.float32))
     np.save(tmp_path / "c.npy", np.zeros((3, 1 << 18), np.float32))
-    bad, good, plain = region_files.read(region_files.expand([tmp_path]), lambda _: True)
+    bad, good, plain = importing.read(importing.expand([tmp_path]), lambda _: True)
     for broken in (bad, plain):
         assert "1 MB is the most" in broken.reason
     assert good.features.shape == (2, 3)
@@ -258,7 +258,7 @@ def test_features_that_unpack_to_too_much_are_those_of_one_photo_alone(tmp_path,
 
 def test_pipes_among_features_are_refused(tmp_path):
     os.mkfifo(tmp_path / "a.npz")
-    assert "not a regular file" in refusal(region_files.expand, [tmp_path])
+    assert "not a regular file" in refusal(importing.expand, [tmp_path])
 
 
 def test_document_frequencies_that_unpack_to_too_much(tmp_path, monkeypatch):

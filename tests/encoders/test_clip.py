@@ -119,45 +119,43 @@ def test_a_picture_in_memory_is_cropped_alike(clip_folder, files):
 # What the folder says, and what it leaves out
 
 
-def test_a_folder_that_says_nothing_of_photos_gets_the_published_values(folder):
+def test_a_folder_may_say_nothing_of_photos_or_name_its_file_otherwise_or_give_one_number_for_the_size(folder):
+    tiny_clip.change(folder, "preprocessor_config.json", size=32, crop_size=32)
+    assert load(folder).fit.crop  # the short side of a photo that is cropped
+    tiny_clip.change(folder, "preprocessor_config.json", do_center_crop=False)
+    assert not load(folder).fit.crop
+    settings = json.loads((folder / "preprocessor_config.json").read_text()) | {"image_mean": [0.1, 0.2, 0.3]}
     (folder / "preprocessor_config.json").unlink()
     encoder = load(folder)
     assert encoder.fit.crop
     assert encoder.mean == [0.48145466, 0.4578275, 0.40821073]
     assert encoder.std == [0.26862954, 0.26130258, 0.27577711]
-
-
-def test_the_processor_of_newer_folders_is_read(folder):
-    said = json.loads((folder / "preprocessor_config.json").read_text()) | {"image_mean": [0.1, 0.2, 0.3]}
-    (folder / "preprocessor_config.json").unlink()
-    (folder / "processor_config.json").write_text(json.dumps({"image_processor": said}))
+    (folder / "processor_config.json").write_text(json.dumps({"image_processor": settings}))
     assert load(folder).mean == [0.1, 0.2, 0.3]
 
 
-def test_one_number_for_the_size_is_the_short_side_of_a_photo_that_is_cropped(folder):
-    tiny_clip.change(folder, "preprocessor_config.json", size=32, crop_size=32)
-    assert load(folder).fit.crop
-    tiny_clip.change(folder, "preprocessor_config.json", do_center_crop=False)
-    assert not load(folder).fit.crop
+UNREADY = [
+    {"crop_size": 64},
+    {"size": {"shortest_edge": 40}},
+    {"size": {"shortest_edge": 32}, "do_center_crop": False},  # not a square
+    {"size": "large"},
+    {"image_mean": [0.5]},
+    {"image_std": 0.5},
+    {"image_std": [0.5, 0.5, 0.0]},
+    {"resample": 77},
+]
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        {"crop_size": 64},
-        {"size": {"shortest_edge": 40}},
-        {"size": {"shortest_edge": 32}, "do_center_crop": False},  # not a square
-        {"size": "large"},
-        {"image_mean": [0.5]},
-        {"image_std": 0.5},
-        {"image_std": [0.5, 0.5, 0.0]},
-        {"resample": 77},
-    ],
-)
-def test_photos_that_cannot_be_made_ready_as_the_folder_says(folder, said):
-    tiny_clip.change(folder, "preprocessor_config.json", **said)
-    with pytest.raises(UserError, match=r"preprocessor_config.json: photos cannot be made ready"):
-        load(folder)
+def test_photos_that_cannot_be_made_ready_as_the_folder_says(clip_folder, folder):
+    from transformers import CLIPModel
+
+    network = CLIPModel.from_pretrained(clip_folder)
+    whole = json.loads((folder / "preprocessor_config.json").read_text())
+    model = towers.Pretrained("model", folder, towers.FAMILIES["clip"], network, "0")
+    for settings in UNREADY:
+        (folder / "preprocessor_config.json").write_text(json.dumps(whole | settings))
+        with pytest.raises(UserError, match=r"preprocessor_config.json: photos cannot be made ready"):
+            towers.ClipEncoder(model, CPU)
 
 
 def test_the_identity_tells_ways_of_looking_and_weights_apart(clip_folder, folder):

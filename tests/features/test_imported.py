@@ -21,8 +21,7 @@ from tellapart.data.examples import Example
 from tellapart.data.store import Stores
 from tellapart.data.streams import read_attributes
 from tellapart.data.tokenizers import WordTokenizer
-from tellapart.features import region_files
-from tellapart.features.importing import bring_in
+from tellapart.features.importing import bring_in, digest
 from tellapart.features.sources import Imported, RegionStore, find_imported, open_imported
 
 COUNTS = {"11": 3, "12": 1, "13": 5, "14": 2}  # regions of each photo
@@ -332,5 +331,5 @@ def test_archives_are_told_apart_by_what_is_in_their_middle(tmp_path):
     for name in "ab":
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.npy").write_bytes(b"0" * 500_000 + name.encode() + b"0" * 500_000)
-    first, second = (region_files.digest([tmp_path / name / "x.npy"]) for name in "ab")
+    first, second = (digest([tmp_path / name / "x.npy"]) for name in "ab")
     assert first != second

@@ -15,7 +15,7 @@ from tellapart.detectors import yolox
 from tellapart.encoders.encoder import Encoder, FrameEncoder
 from tellapart.errors import BadPhoto
 from tellapart.features.importing import bring_in
-from tellapart.features.sources import Attributes, Detected, Encoded, Imported, Loaded, Sources, import_folder
+from tellapart.features.sources import Attributes, Detected, Encoded, Imported, Sources, import_folder
 from tellapart.recipe import EncoderConfig
 
 CPU = torch.device("cpu")
@@ -154,6 +154,3 @@ def test_a_tagger_of_imported_features_reads_them_in_place_of_photos():
     source = Attributes("t", WORDS, Imported("bu", 8).load, lambda loaded: None, {}, 2, 0.0, regions=Imported("bu", 8))
     with pytest.raises(UserError, match=r"the tagger t learned from imported features \(bu\) and cannot read photos"):
         source.kept(None, [])
-    other = Encoded.__new__(Encoded)
-    other.load = lambda item: Loaded("hash")
-    assert source.reading(other).load("x").sha256 == "hash"

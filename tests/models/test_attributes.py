@@ -47,14 +47,11 @@ def photos(tmp_path):
 def test_the_classes_of_a_detector_are_words_with_their_highest_score(file, photos):
     source = load(EncoderConfig(str(file), most=3), CPU)
     loaded = [source.load(photos / f"{number}.png") for number in range(3)]
-    found = [[(word, round(score, 4)) for word, score in own] for own in source.named(loaded)]
-    assert found == [[("person", 0.8), ("hotdog", 0.4)], [("hotdog", 0.2)], []]  # 204, 102 and 51 of 255
+    named = [[(word, round(score, 4)) for word, score in words] for words in source.named(loaded)]
+    assert named == [[("person", 0.8), ("hotdog", 0.4)], [("hotdog", 0.2)], []]  # 204, 102 and 51 of 255
     (opened,) = source.named([source.load(Image.open(photos / "0.png"))])
     assert [word for word, _ in opened] == ["person", "hotdog"]
-
-
-def test_each_class_is_one_word_of_its_own(file):
-    words = load(EncoderConfig(str(file)), CPU).words
+    words = source.words  # each class is one word of its own
     assert len(set(words)) == len(words) == 80
     assert all(word.isalpha() and word.islower() for word in words)
     pairs = {"dog": "dog", "hot dog": "hotdog", "bear": "bear", "teddy bear": "teddy", "traffic light": "light"}

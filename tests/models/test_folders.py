@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from scripts.average_models import average
 
 from capscore.errors import UserError
 from tellapart import models
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.models import _allowed
-from tellapart.models.averaging import average
 
 ENCODER = {"name": "efficientnet_lite2", "image_size": 64, "grid": 2, "weights_sha256": "0"}
 DROPOUT = 0.2
@@ -39,37 +39,27 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return network.state_dict()
 
 
-def test_weights_are_averaged_number_by_number(tmp_path):
-    one, other, third = (captioner(tmp_path / str(seed), seed) for seed in range(3))
-    average([tmp_path / "0", tmp_path / "1", tmp_path / "2"], tmp_path / "mean")
+@pytest.mark.parametrize(
+    ("shares", "counts"),
+    [
+        (None, (1 / 3, 1 / 3, 1 / 3)),
+        ([1, 3, 0], (0.25, 0.75, 0)),  # proportions
+        ([1, 0.5, -0.5], (1, 0.5, -0.5)),  # what one run learned is added to another
+    ],
+)
+def test_weights_are_averaged_number_by_number(tmp_path, shares, counts):
+    runs = [captioner(tmp_path / str(seed), seed) for seed in range(3)]
+    average([tmp_path / "0", tmp_path / "1", tmp_path / "2"], tmp_path / "mean", shares)
     for name, mean in weights(tmp_path / "mean").items():
-        torch.testing.assert_close(mean, (one[name] + other[name] + third[name]) / 3)
+        expected = sum(count * run[name] for count, run in zip(counts, runs, strict=True))
+        torch.testing.assert_close(mean, expected)
 
 
-def test_shares_are_proportions(tmp_path):
-    one, other = (captioner(tmp_path / str(seed), seed) for seed in range(2))
-    average([tmp_path / "0", tmp_path / "1"], tmp_path / "mean", [1, 3])
-    for name, mean in weights(tmp_path / "mean").items():
-        torch.testing.assert_close(mean, 0.25 * one[name] + 0.75 * other[name])
-
-
-def test_what_one_run_learned_is_added_to_another(tmp_path):
-    other, run, began = (captioner(tmp_path / str(seed), seed) for seed in range(3))
-    average([tmp_path / "0", tmp_path / "1", tmp_path / "2"], tmp_path / "sum", [1, 0.5, -0.5])
-    for name, weight in weights(tmp_path / "sum").items():
-        torch.testing.assert_close(weight, other[name] + 0.5 * (run[name] - began[name]))
-
-
-def test_runs_may_differ_in_dropout(tmp_path):
+def test_the_mean_is_a_model_like_any_other_and_runs_may_differ_in_dropout(tmp_path):
     captioner(tmp_path / "0", 0)
     captioner(tmp_path / "1", 1, dropout=0.5)
     average([tmp_path / "0", tmp_path / "1"], tmp_path / "mean")
     assert models.read_config(tmp_path / "mean", "captioner").settings["dropout"] == DROPOUT  # the first one's
-
-
-def test_the_mean_is_a_model_like_any_other(tmp_path):
-    captioner(tmp_path / "0", 0)
-    average([tmp_path / "0"], tmp_path / "mean")
     loaded = models.load(tmp_path / "mean", torch.device("cpu"))
     assert loaded.inputs == {"regions": ENCODER}
     assert loaded.tokenizer.decode(loaded.tokenizer.encode("a dog runs")) == "a dog runs"

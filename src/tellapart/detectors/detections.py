@@ -23,8 +23,7 @@ from torch import Tensor
 from tellapart.data.media.photos import Ready
 from tellapart.data.store import Array, Store
 from tellapart.detectors.detector import MOST, BadDetector, Detector
-from tellapart.features.extracted import PHOTO_KEYS, EncodedRows, encode_batches
-from tellapart.features.pooled import ReadPhotos, in_cache, stored_rows
+from tellapart.features.extracted import PHOTO_KEYS, EncodedRows, ReadPhotos, encode_batches, in_cache, stored_rows
 from tellapart.recipe import Pooling
 
 _ARRAYS = {

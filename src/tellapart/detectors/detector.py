@@ -100,6 +100,11 @@ def overlaps(box: Floats, others: Floats) -> Floats:
     return ratio
 
 
+def settings(classes: int) -> dict[str, Any]:
+    """The part of every detector's identity that says what becomes of its network's boxes."""
+    return {"classes": classes, "score": LEAST, "iou": IOU, "boxes": MOST}
+
+
 def sure_ones(candidates: Floats, scores: Floats, classes: Numbers) -> Detections:
     """Of a network's boxes, as fractions of the photo, those that are likely, each thing once.
 

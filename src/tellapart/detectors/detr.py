@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from capscore import files
 from tellapart.data.media import clips
-from tellapart.detectors.detector import IOU, LEAST, MOST, BadDetector, Detections, Failed, sure_ones
+from tellapart.detectors.detector import BadDetector, Detections, Failed, settings, sure_ones
 from tellapart.encoders import pretrained
 from tellapart.encoders.towers import INSTALL
 from tellapart.features.extracted import safe_name
@@ -28,7 +28,6 @@ from tellapart.hub import reason
 
 _SIZE = {"shortest_edge": 800, "longest_edge": 1333}  # where the folder does not say: as DETR's authors
 _LARGEST = 2048  # pixels of a side
-_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _OTHER_NAMES = {  # of COCO's classes, as some detectors have them
     "motorbike": "motorcycle",
     "aeroplane": "airplane",
@@ -59,13 +58,13 @@ class Detr:
         self.source, self.name = source, safe_name(Path(source).resolve().name)
         self.sha256 = pretrained.sha256(self.network.state_dict())
         self.labels = {int(number): str(name) for number, name in self.network.config.id2label.items()}
-        file, settings = pretrained.processor(folder)
+        file, processor = pretrained.processor(folder)
         try:
-            self.size = _sides(settings.get("size", _SIZE))
-            self.resample = pretrained.resampling({"resample": 2} | settings)  # bilinear, as all of them
+            self.size = _sides(processor.get("size", _SIZE))
+            self.resample = pretrained.resampling({"resample": 2} | processor)  # bilinear, as all of them
             self.mean, self.std = [0.0] * 3, [1.0] * 3
-            if settings.get("do_normalize", True):
-                self.mean, self.std = pretrained.colours(settings, _IMAGENET_MEAN, _IMAGENET_STD)
+            if processor.get("do_normalize", True):
+                self.mean, self.std = pretrained.colours(processor, *pretrained.IMAGENET)
         except (TypeError, ValueError, AttributeError) as error:
             raise pretrained.not_ready(file, error) from None
         try:
@@ -75,18 +74,9 @@ class Detr:
 
     @property
     def identity(self) -> dict[str, Any]:
-        return {
-            "name": self.network.config.model_type,
-            "weights_sha256": self.sha256,
-            "image_size": self.size,
-            "resample": int(self.resample),
-            "mean": self.mean,
-            "std": self.std,
-            "classes": len(self.labels),
-            "score": LEAST,
-            "iou": IOU,
-            "boxes": MOST,
-        }
+        weights = {"name": self.network.config.model_type, "weights_sha256": self.sha256}
+        photos = {"image_size": self.size, "resample": int(self.resample), "mean": self.mean, "std": self.std}
+        return weights | photos | settings(len(self.labels))
 
     def read(self, source: clips.Source) -> Resized:
         image, sha256 = clips.upright(source)
@@ -115,9 +105,8 @@ class Detr:
         numbers = {n: place[name] for n, label in names.items() if (name := _OTHER_NAMES.get(label, label)) in place}
         lacking = [name for name in classes if place[name] not in numbers.values()]
         if lacking:
-            raise BadDetector(
-                self.source, f"does not know {lacking[0]!r} ({len(lacking)} of {len(classes)} classes are missing)."
-            )
+            missing = f"({len(lacking)} of {len(classes)} classes are missing)"
+            raise BadDetector(self.source, f"does not know {lacking[0]!r} {missing}.")
         return numbers
 
 

@@ -29,17 +29,7 @@ from numpy.typing import NDArray
 from capscore import files
 from tellapart import onnx
 from tellapart.data.media import clips
-from tellapart.detectors.detector import (
-    IOU,
-    LEAST,
-    MOST,
-    BadDetector,
-    Detections,
-    Failed,
-    Floats,
-    Numbers,
-    sure_ones,
-)
+from tellapart.detectors.detector import BadDetector, Detections, Failed, Floats, Numbers, settings, sure_ones
 from tellapart.features.extracted import safe_name
 from tellapart.hub import reason
 
@@ -64,9 +54,8 @@ class Letterboxed:
 def letterboxed(source: clips.Source, size: Size) -> Letterboxed:
     """A photo on a canvas of this size."""
     image, sha256 = clips.upright(source)
-    pixels = np.asarray(image)
-    canvas, ratio = letterbox(pixels, size)
-    return Letterboxed(canvas, (pixels.shape[0], pixels.shape[1]), ratio, sha256)
+    canvas, ratio = letterbox(np.asarray(image), size)
+    return Letterboxed(canvas, (image.height, image.width), ratio, sha256)
 
 
 def letterbox(pixels: NDArray[np.uint8], size: Size) -> tuple[NDArray[np.uint8], float]:
@@ -81,13 +70,10 @@ def letterbox(pixels: NDArray[np.uint8], size: Size) -> tuple[NDArray[np.uint8],
 
 def resize(pixels: NDArray[np.uint8], size: Size) -> NDArray[np.uint8]:
     """Bilinear.  Only the pixels that are looked at are turned into floats: a photo may be large."""
-    (top, bottom, down), (left, right, across) = (
-        _neighbours(*sides) for sides in zip(pixels.shape[:2], size, strict=True)
-    )
-    upper, lower = (
-        pixels[rows][:, left] * (1 - across)[:, None] + pixels[rows][:, right] * across[:, None]
-        for rows in (top, bottom)
-    )
+    sides = zip(pixels.shape[:2], size, strict=True)
+    (top, bottom, down), (left, right, across) = (_neighbours(*side) for side in sides)
+    shares = (1 - across)[:, None], across[:, None]
+    upper, lower = (pixels[rows][:, left] * shares[0] + pixels[rows][:, right] * shares[1] for rows in (top, bottom))
     mixed = upper * (1 - down)[:, None, None] + lower * down[:, None, None]
     return mixed.round().astype(np.uint8)
 
@@ -145,15 +131,8 @@ class Yolox:
 
     @property
     def identity(self) -> dict[str, Any]:
-        return {
-            "name": "yolox",
-            "weights_sha256": self.sha256,
-            "image_size": list(self.size),
-            "classes": self.classes,
-            "score": LEAST,
-            "iou": IOU,
-            "boxes": MOST,
-        }
+        photos = {"name": "yolox", "weights_sha256": self.sha256, "image_size": list(self.size)}
+        return photos | settings(self.classes)
 
     def read(self, source: clips.Source) -> Letterboxed:
         return letterboxed(source, self.size)
@@ -186,10 +165,8 @@ class Yolox:
             raise BadDetector(self.file, "does not say how large photos are to be; export it with a fixed size.")
         step = max(STRIDES)
         if not all(step <= side <= _LARGEST and side % step == 0 for side in (height, width)):
-            raise BadDetector(
-                self.file,
-                f"takes photos of {width} x {height} pixels; multiples of {step} up to {_LARGEST} can be read.",
-            )
+            why = f"takes photos of {width} x {height} pixels; multiples of {step} up to {_LARGEST} can be read."
+            raise BadDetector(self.file, why)
         return inputs[0].name, (height, width)
 
     def _check_output(self) -> int:
@@ -198,10 +175,9 @@ class Yolox:
         shape = outputs[0].shape if len(outputs) == 1 else []
         fits = len(shape) == 3 and (shape[1] == rows or not isinstance(shape[1], int))
         if not fits or not isinstance(shape[2], int) or shape[2] < 6:
-            raise BadDetector(
-                self.file,
-                f"is no YOLOX export: one output (1, {rows}, 5 + classes) was expected, not {_listed(outputs)}.",
-            )
+            shapes = ", ".join(f"({', '.join(map(str, output.shape))})" for output in outputs) or "none"
+            why = f"is no YOLOX export: one output (1, {rows}, 5 + classes) was expected, not {shapes}."
+            raise BadDetector(self.file, why)
         return int(shape[2]) - 5
 
     def _run(self, canvas: NDArray[np.uint8]) -> Floats:
@@ -222,10 +198,6 @@ class Yolox:
         if raw[:, 4:].min() < 0 or raw[:, 4:].max() > 1:
             raise BadDetector(self.file, "is no YOLOX export: its scores are not between 0 and 1.")
         return raw
-
-
-def _listed(outputs: Any) -> str:
-    return ", ".join(f"({', '.join(map(str, output.shape))})" for output in outputs) or "none"
 
 
 def load(file: str | Path) -> Yolox:

@@ -36,6 +36,7 @@ from tellapart.data.media.photos import SQUEEZE, Photo
 from tellapart.encoders import ENCODERS, Published, published_file
 from tellapart.encoders.efficientnet_lite import EfficientNetLite, fold, same_padding
 from tellapart.encoders.encoder import Features, read_squares
+from tellapart.encoders.pretrained import IMAGENET
 from tellapart.recipe import EncoderConfig
 
 # I3D (Carreira and Zisserman, 2017): an Inception network inflated to 3D, which names actions of a clip.
@@ -303,7 +304,6 @@ def read_resnet_3d(tensors: Mapping[str, Tensor]) -> ResNet3d:
 # What a file of weights says, and the encoder
 
 SUFFIXES = (".safetensors", ".pth", ".pt")
-_IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _KINETICS = (0.43216, 0.394666, 0.37645), (0.22803, 0.22145, 0.216989)
 _MOST_BYTES = 4 << 30
 _SOURCES = (
@@ -352,7 +352,7 @@ LAYOUTS = {  # by a tensor that only they have
     FLAX_SIGN: _I3D,
     TORCH_SIGN: _I3D,
     "stem.0.weight": Layout(read_resnet_3d, _AROUND, *_KINETICS),
-    "layer1.0.conv3.weight": Layout(read_resnext, (0,), *_IMAGENET),
+    "layer1.0.conv3.weight": Layout(read_resnext, (0,), *IMAGENET),
     "_fc.weight": Layout(_read_lite, (0,), (127 / 255,) * 3, (128 / 255,) * 3),
 }
 

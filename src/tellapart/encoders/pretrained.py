@@ -25,16 +25,11 @@ from capscore.system import package as package_folder
 from tellapart import hub
 from tellapart.hub import reason
 
+IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and deviation of its colours
 _LAYERS = re.compile("layers|n_layer|depth|expert|stage|block")
 _MOST_LAYERS, _MOST_SIZE = 1000, 10_000_000
 _MOST_MISSING = 1 << 30  # bytes: a tower that is not used, for instance
-_PARTS = (
-    "*.json",
-    "*.jinja",
-    "*.txt",
-    "*.model",
-    "model*.safetensors",
-)  # of a model on the hub; never programs or pickles
+_PARTS = ("*.json", "*.jinja", "*.txt", "*.model", "model*.safetensors")  # on the hub; never programs or pickles
 
 
 def could_be(name: str) -> bool:
@@ -201,13 +196,11 @@ def colours(
     settings: dict[str, Any], mean: tuple[float, ...], std: tuple[float, ...]
 ) -> tuple[list[float], list[float]]:
     """The mean and deviation of red, green and blue; those given, where the folder does not say."""
-    given_mean, given_std = (
-        [float(red), float(green), float(blue)]
-        for red, green, blue in (settings.get("image_mean", mean), settings.get("image_std", std))
-    )
-    if not min(given_std) > 0:
+    stated = (settings.get("image_mean", mean), settings.get("image_std", std))
+    means, deviations = ([float(red), float(green), float(blue)] for red, green, blue in stated)
+    if not min(deviations) > 0:
         raise ValueError("image_std must be above 0")
-    return given_mean, given_std
+    return means, deviations
 
 
 def not_ready(file: Path, error: Exception) -> UserError:

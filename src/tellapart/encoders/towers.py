@@ -38,7 +38,6 @@ from tellapart.hub import reason
 from tellapart.recipe import EncoderConfig
 
 INSTALL = "pip install 'tellapart[backbones]'"
-_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 _MOST_SPECIAL = 16  # class and register tokens before the patches; no network has nearly as many
 
 
@@ -76,7 +75,7 @@ class Backbone(_Tower):
         file, settings = pretrained.processor(folder)
         try:
             self.fit = Fit(resample=pretrained.resampling(settings))
-            self.mean, self.std = pretrained.colours(settings, _IMAGENET_MEAN, _IMAGENET_STD)
+            self.mean, self.std = pretrained.colours(settings, *pretrained.IMAGENET)
         except (TypeError, ValueError) as error:
             raise pretrained.not_ready(file, error) from None
         self.regions = self.config.cells

@@ -34,7 +34,7 @@ from tellapart.decoding.score import log_probabilities_of_pairs
 from tellapart.detectors.detections import detect
 from tellapart.detectors.detector import IOU, Detector
 from tellapart.evaluation.models import ModelCaptions, Split
-from tellapart.features.pooled import pooled_features
+from tellapart.features.extracted import pooled_features
 from tellapart.metrics import objects, retrieval
 from tellapart.metrics.retrieval import Gallery, Name, Retrieved
 from tellapart.neighbours import mining

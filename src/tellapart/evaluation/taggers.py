@@ -32,8 +32,7 @@ from tellapart.data.media.thumbnails import thumbnail
 from tellapart.data.tokenizers import WordTokenizer, split_words
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import BadPhoto
-from tellapart.features.extracted import safe_name
-from tellapart.features.pooled import pooled_features
+from tellapart.features.extracted import pooled_features, safe_name
 from tellapart.features.sources import Attributes, Encoded, Loaded
 from tellapart.html import render_page
 from tellapart.metrics.retrieval import average_precision, weighted_average_precision

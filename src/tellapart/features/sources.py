@@ -78,7 +78,7 @@ from tellapart.features.extracted import (
 from tellapart.parallel import batched
 
 _FORMAT = 2
-_GIVES = "gives"  # in an identity: what it means, if not regions
+GIVES = "gives"  # in an identity: what it means, if not regions
 _ELSEWHERE = "elsewhere"
 _NAME = re.compile(r"\w[\w.-]*")  # of imported features
 MOST_RELATIONS = 512  # of a photo
@@ -545,7 +545,7 @@ class Attributes(StreamSource):
 
     @property
     def identity(self) -> dict[str, Any]:
-        settings = {"name": self.name, _GIVES: ATTRIBUTES, "most": self.limit, "threshold": self.threshold}
+        settings = {"name": self.name, GIVES: ATTRIBUTES, "most": self.limit, "threshold": self.threshold}
         return settings | self.made_by
 
     @property
@@ -566,13 +566,10 @@ class Attributes(StreamSource):
         return Stream(_word_rows(numbers, probability, self.ids), numbers >= 0).to(device)
 
     def named(self, loaded: Sequence[Loaded]) -> list[list[tuple[str, float]]]:
-        numbers, probability = (part.tolist() for part in self.best(loaded))
-        usable = range(len(self.words)) if self.ids is None else (self.ids >= 0).nonzero().flatten().tolist()
-        allowed = set(usable)
-        return [
-            [(self.words[word], chance) for word, chance in zip(*of_item, strict=True) if word in allowed]
-            for of_item in zip(numbers, probability, strict=True)
-        ]
+        usable = torch.ones(len(self.words), dtype=torch.bool) if self.ids is None else self.ids >= 0
+        items = zip(*(part.tolist() for part in self.best(loaded)), strict=True)
+        rows = [zip(numbers, chances, strict=True) for numbers, chances in items]
+        return [[(self.words[word], chance) for word, chance in row if word >= 0 and usable[word]] for row in rows]
 
     def in_vocabulary(self, tokenizer: Tokenizer) -> StreamSource:
         return replace(self, ids=captioner_ids(self.words, tokenizer))
@@ -593,9 +590,8 @@ class Attributes(StreamSource):
     def extract(self, examples: Sequence[Example], root: Path, dataset: str) -> Extracted:
         folder = self.folder(root, dataset)
         store, imported = AttributeStore(folder, self, dataset), self._imported(root, dataset)
-        extraction = partial(encode_batches, self.load, self._encoded_rows)
-        if imported is not None:
-            extraction = partial(self._of_imported, imported)
+        of_photos = partial(encode_batches, self.load, self._encoded_rows)
+        extraction = of_photos if imported is None else partial(self._of_imported, imported)
         failed, computed = add_missing(store, examples, extraction, f"attributes of {folder.name}")
         return Extracted(store, failed, computed)
 
@@ -628,11 +624,7 @@ class Attributes(StreamSource):
                 f"the tagger {self.name} learned from imported features ({self.regions.name}) and cannot read photos; "
                 "give a data file whose features were imported, and their folder: --features DIR."
             )
-        return self.reading(self.regions.kept(root, data_sets))
-
-    def reading(self, regions: StreamSource) -> Attributes:
-        """The same of regions from another source."""
-        return replace(self, read=regions.load)
+        return replace(self, read=self.regions.kept(root, data_sets).load)
 
 
 class AttributeStore(FeatureStore):
@@ -687,7 +679,7 @@ class Beside(StreamSource):
 
     @property
     def identity(self) -> dict[str, Any]:
-        return {**self.regions.identity, _GIVES: self.gives}
+        return {**self.regions.identity, GIVES: self.gives}
 
     @property
     def key(self) -> str:
@@ -844,14 +836,10 @@ class Sources(dict[str, StreamSource]):
 
 def regions_of(identity: dict[str, Any]) -> tuple[dict[str, Any], Literal["boxes", "relations"] | None]:
     """The identity of the regions whose boxes or relations an identity means, and which of the two; else itself."""
-    gives = identity.get(_GIVES)
+    gives = identity.get(GIVES)
     if gives != "boxes" and gives != "relations":
         return identity, None
-    return {key: value for key, value in identity.items() if key != _GIVES}, gives
-
-
-def means_attributes(identity: dict[str, Any]) -> bool:
-    return identity.get(_GIVES) == ATTRIBUTES
+    return {key: value for key, value in identity.items() if key != GIVES}, gives
 
 
 def grid_boxes(*sides: int) -> Tensor:

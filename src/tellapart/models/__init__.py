@@ -55,15 +55,8 @@ from tellapart.recipe import LoraConfig
 
 _FORMAT = 1
 _MOST_TEXT = 1 << 24  # bytes of config.json
-PARTS = (
-    "config.json",
-    "vocabulary.json",
-    "tokenizer.json",
-    "README.md",
-    "*.safetensors",
-    "parts/*",
-)  # of a model on the hub
-
+# of a model on the hub
+PARTS = ("config.json", "vocabulary.json", "tokenizer.json", "README.md", "*.safetensors", "parts/*")
 
 Inputs = dict[str, dict[str, Any]]  # the streams that a model takes, by name, and the identity of what each comes from
 

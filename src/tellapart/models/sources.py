@@ -33,6 +33,7 @@ from tellapart.detectors.detector import Detector
 from tellapart.encoders import ENCODERS, pretrained
 from tellapart.encoders.encoder import Part
 from tellapart.features.sources import (
+    GIVES,
     Attributes,
     Detected,
     Encoded,
@@ -42,7 +43,6 @@ from tellapart.features.sources import (
     StreamSource,
     find_imported,
     imported_from,
-    means_attributes,
     regions_of,
 )
 from tellapart.models.parts import TaggerRun, encoder_from, find, is_tagger, load_encoder, read_tagger, tuned_encoder
@@ -129,7 +129,7 @@ def of_model(
 def _from_identity(
     identity: dict[str, Any], model: models.Model, device: torch.device, detector: str | os.PathLike[str] | None
 ) -> StreamSource:
-    if means_attributes(identity):
+    if identity.get(GIVES) == ATTRIBUTES:
         return attributes_from(identity, device, model.folders)
     if not identity.keys().isdisjoint(("detector", "detected")):
         named = _detector(identity, detector)

@@ -20,7 +20,7 @@ from tellapart.data.media import photos as photo_files
 from tellapart.encoders import ENCODERS, PhotoEncoder
 from tellapart.encoders.loading import load as load_encoder
 from tellapart.errors import BadPhoto
-from tellapart.features.pooled import pooled_features
+from tellapart.features.extracted import pooled_features
 from tellapart.models.retrievers import load
 from tellapart.neighbours.groups import (
     By,

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tellapart.data.tokenizers import Tokenizer
 from tellapart.encoders import PhotoEncoder
-from tellapart.features.pooled import Pooled, ReadPhotos, pooled_features
+from tellapart.features.extracted import Pooled, ReadPhotos, pooled_features
 from tellapart.parallel import batched
 from tellapart.retrievers import Towers
 from tellapart.retrievers.readers import Reader

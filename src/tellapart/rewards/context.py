@@ -30,7 +30,7 @@ from tellapart.detectors.detections import detect
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import InView
-from tellapart.features.pooled import pooled_features, pooled_identity
+from tellapart.features.extracted import pooled_features, pooled_identity
 from tellapart.metrics.objects import WEAK
 from tellapart.models.retrievers import load as load_retriever
 from tellapart.neighbours import groups as group_files

@@ -98,7 +98,7 @@ def load(image: Image.Image, data: bytes) -> None:
         return
     # libtiff tells us what is wrong, in place of printing it: it can be a million lines for one photo.
     with suppress(AttributeError, OSError):  # a Pillow whose libtiff cannot be reached prints what it likes
-        ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(_on_message)
+        ctypes.CDLL(_imaging.__file__).TIFFSetErrorHandler(_HANDLER)
     _COMPLAINTS.latest = ""
     image.load()
     if _COMPLAINTS.latest:  # libtiff continues after most faults
@@ -114,9 +114,11 @@ def _may_be_short(image: Image.Image, data: bytes) -> bool:
 _COMPLAINTS = threading.local()  # its `latest`: libtiff's message of the photo that this thread decodes
 
 
-@ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)
 def _on_message(module: bytes | None, text: bytes | None, _values: int | None) -> None:
     _COMPLAINTS.latest = f"libtiff: {(module or text or b'error').decode('ascii', 'replace')}"
+
+
+_HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_void_p)(_on_message)
 
 
 # Whether a PNG has all its pixels: Pillow leaves those black that the file does not have, and finds nothing wrong.

@@ -35,9 +35,7 @@ def read_karpathy(source: Path, photos: Path | None = None) -> DataSet:
     images = listed(content, "images", source)
     refuse_other_formats(images, source, mark="filename")
 
-    def record(image: Any) -> Any:
-        if not isinstance(image, dict):
-            return image
+    def record(image: dict[str, Any]) -> dict[str, Any]:
         sentences = image.get("sentences", [])
         return {
             "id": image.get("cocoid", image.get("imgid")),
@@ -46,10 +44,9 @@ def read_karpathy(source: Path, photos: Path | None = None) -> DataSet:
             "captions": [_field(each, "raw") for each in sentences] if isinstance(sentences, list) else sentences,
         }
 
-    fields = {"id": 'cocoid" or "imgid', "file": "filename", "captions": "sentences"}
-    examples, problems = check(map(record, images), source=source, folder=folder_of(source), fields=fields)
     name = content.get("dataset")
-    return DataSet(name if isinstance(name, str) else stem(source), examples, problems=problems)
+    fields = {"id": 'cocoid" or "imgid', "file": "filename", "captions": "sentences"}
+    return _single(name if isinstance(name, str) else stem(source), source, images, record, fields)
 
 
 def read_concadia(source: Path, photos: Path | None = None) -> DataSet:
@@ -70,9 +67,7 @@ def read_concadia(source: Path, photos: Path | None = None) -> DataSet:
         raw = text.get("raw") if isinstance(text, dict) else text
         return [] if raw is None else [raw]
 
-    def record(image: Any) -> Any:
-        if not isinstance(image, dict):
-            return image
+    def record(image: dict[str, Any]) -> dict[str, Any]:
         return {
             "id": image.get("filename"),
             "file": find_photo(image.get("filename"), folders),
@@ -82,8 +77,20 @@ def read_concadia(source: Path, photos: Path | None = None) -> DataSet:
         }
 
     fields = {"id": "filename", "file": "filename", "captions": "caption"}
-    examples, problems = check(map(record, images), source=source, folder=folder_of(source), fields=fields)
-    return DataSet("concadia", examples, problems=problems)
+    return _single("concadia", source, images, record, fields)
+
+
+def _single(
+    name: str,
+    source: Path,
+    images: list[Any],
+    record: Callable[[dict[str, Any]], dict[str, Any]],
+    fields: dict[str, str],
+) -> DataSet:
+    """A data set whose images have their captions with them; record: of an image -> one of ours"""
+    records = (record(image) if isinstance(image, dict) else image for image in images)
+    examples, problems = check(records, source=source, folder=folder_of(source), fields=fields)
+    return DataSet(name, examples, problems=problems)
 
 
 def read_coco(source: Path, photos: Path | None = None) -> DataSet:
@@ -175,13 +182,10 @@ def _files(source: Path, pattern: str) -> list[Path]:
     return files
 
 
-def _joined(
-    name: str,
-    files: Sequence[Path],
-    form: _Form,
-    record: Callable[[dict[str, Any], list[Any], Path], dict[str, Any]],
-) -> DataSet:
-    """record  an item, its captions and the file that they are from -> a record of ours"""
+Record = Callable[[dict[str, Any], list[Any], Path], dict[str, Any]]  # of an item, its captions and their file
+
+
+def _joined(name: str, files: Sequence[Path], form: _Form, record: Record) -> DataSet:
     dataset, ids = DataSet(name, [], kind=form.items), set[str]()
     for file in files:
         content = read_json(file)
@@ -194,12 +198,9 @@ def _joined(
             if (id := _id(text, form.item)) and id in captions:
                 captions[id].append(text.get("caption"))
             else:
-                which = f"{file}: {name_of(text, position, form.texts)}"
-                what = "an image" if form.items == "images" else "a clip"
-                lost.append(f'{which}: "{form.item}" must be the id of {what} in this file.')
-        records = [
-            record(item, captions[_id(item, form.id)], file) if isinstance(item, dict) else item for item in items
-        ]
+                name, kind = name_of(text, position, form.texts), "an image" if form.items == "images" else "a clip"
+                lost.append(f'{file}: {name}: "{form.item}" must be the id of {kind} in this file.')
+        records = (record(i, captions[_id(i, form.id)], file) if isinstance(i, dict) else i for i in items)
         fields = {"id": form.id, "file": form.file, "captions": form.texts}
         examples, problems = check(
             records, source=file, folder=folder_of(file), kind=form.items, fields=fields, ids=ids

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 import zlib
+from bisect import bisect
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,18 @@ Line = Callable[[str], tuple[str, str] | None]  # a line -> name of the photo an
 
 def _lines(source: Path) -> list[str]:
     return [line.rstrip("\r") for line in read_text(source).split("\n")]
+
+
+def _cells(line: str) -> list[str]:
+    """Of a line of CSV, none where it is malformed.
+
+    Line by line, and not the file as a whole: a quotation mark left open would swallow the captions after it.
+    """
+    try:
+        (cells,) = csv.reader([line], strict=True)
+    except (csv.Error, ValueError):
+        return []
+    return cells
 
 
 def read_flickr(source: Path, photos: Path | None = None) -> DataSet:
@@ -85,14 +98,8 @@ def _piped(line: str) -> tuple[str, str] | None:
 
 def _comma_separated(columns: int) -> Line:
     def parse(line: str) -> tuple[str, str] | None:
-        try:
-            # Line by line, and not the file as a whole: a quotation mark left open would swallow the captions after it.
-            (cells,) = csv.reader([line], strict=True)
-        except (csv.Error, ValueError):
-            return None
-        if len(cells) < columns:
-            return None
-        return cells[0].strip(), ",".join(cells[columns - 1 :])  # a caption with unquoted commas
+        cells = _cells(line)  # a caption may have unquoted commas
+        return (cells[0].strip(), ",".join(cells[columns - 1 :])) if len(cells) >= columns else None
 
     return parse
 
@@ -146,7 +153,7 @@ def _parsed(line: str) -> tuple[str, str] | None:
 
 # MSVD
 
-CLIPS, TRAIN, VAL = 1970, 1200, 100
+CLIPS, ENDS = 1970, (1200, 1300)  # of the splits train and val; the rest is test
 _HEADER = ("videoid", "start", "end", "language", "description")
 
 
@@ -174,7 +181,11 @@ def read_msvd(source: Path, photos: Path | None = None) -> DataSet:
             "with VideoID, Start, End, Language and Description."
         )
     folders = photo_folders(source, photos)
-    records = ({"id": name, "file": _clip(name, folders), "captions": texts} for name, texts in captions.items())
+    records = []
+    for name, texts in captions.items():  # as published, and as many have converted them
+        files = [find_photo(f"{name}.{suffix}", folders) for suffix in ("avi", "mp4")]
+        file = next((file for file in files if is_file(Path(file))), files[-1])
+        records.append({"id": name, "file": file, "captions": texts})
     examples, broken = check(records, source=source, folder=folder_of(source), kind="videos")
     dataset = DataSet("msvd", examples, kind="videos", problems=problems + broken)
     return _with_papers_split(dataset, source)
@@ -185,12 +196,11 @@ def _from_csv(lines: list[str], header: list[str]) -> Iterator[tuple[int, tuple[
     for position, line in enumerate(lines[1:], start=2):
         if not line.strip():
             continue
-        try:
-            (cells,) = csv.reader([line], strict=True)
-            clip, start, end, language, text = (cells[place] for place in places)
-        except (csv.Error, ValueError, IndexError):
+        cells = _cells(line)
+        if len(cells) <= max(places):
             yield position, None
             continue
+        clip, start, end, language, text = (cells[place] for place in places)
         if language.strip().lower() == "english":
             yield position, (f"{clip}_{start}_{end}", text)
 
@@ -202,14 +212,6 @@ def _from_text(lines: list[str]) -> Iterator[tuple[int, tuple[str, str] | None]]
             yield position, (match[1], match[2]) if match else None
 
 
-def _clip(name: str, folders: list[Path]) -> str:
-    for suffix in (".avi", ".mp4"):  # as published, and as many have converted them
-        file: str = find_photo(name + suffix, folders)
-        if is_file(Path(file)):
-            break
-    return file
-
-
 def _with_papers_split(dataset: DataSet, source: Path) -> DataSet:
     mapping = folder_of(source) / "youtube_mapping.txt"
     if is_file(mapping):
@@ -218,15 +220,12 @@ def _with_papers_split(dataset: DataSet, source: Path) -> DataSet:
         examples = [example for example in dataset.examples if str(example.id) in places]
     else:
         # The table names clips that were never published; those that are here decide.
-        here = [example for example in dataset.examples if is_file(example.file)]
-        examples = here if len(here) == CLIPS else list(dataset.examples)
+        existing = [example for example in dataset.examples if is_file(example.file)]
+        examples = existing if len(existing) == CLIPS else list(dataset.examples)
         if len(examples) != CLIPS:
             why = f"has {len(examples):,} clips, not {CLIPS:,}, and there is no youtube_mapping.txt beside it"
             return replace(dataset, problems=[*dataset.problems, f"{source}: {why}: the splits are not known."])
         places = {name: place for place, name in enumerate(sorted(str(example.id) for example in examples))}
     examples.sort(key=lambda example: places[str(example.id)])
-    ends = {"train": TRAIN, "val": TRAIN + VAL}
-    for number, example in enumerate(examples):
-        split = next((name for name, end in ends.items() if places[str(example.id)] < end), "test")
-        examples[number] = replace(example, split=split)
-    return replace(dataset, examples=examples)
+    splits = [("train", "val", "test")[bisect(ENDS, places[str(example.id)])] for example in examples]
+    return replace(dataset, examples=[replace(e, split=split) for e, split in zip(examples, splits, strict=True)])
