@@ -80,38 +80,34 @@ class HeldFile:
     """A file that only this process adds to or replaces, until it is let go."""
 
     def __init__(self, path: Path, busy: str, by_user: bool):
-        self.path, self._by_user, self._made = path, by_user, not os.path.lexists(path)
+        self.path, self._by_user, self.made = path, by_user, not os.path.lexists(path)
         while True:
-            self._handle = _open(path, by_user)
+            self.handle = _open(path, by_user)
             try:
-                _lock(self._handle, f"{path}: {busy}")
-                if files.is_at(self._handle, files.real(path)):  # or another file took its place, and is not ours
+                _lock(self.handle, f"{path}: {busy}")
+                if files.is_at(self.handle, files.real(path)):  # or another file took its place, and is not ours
                     return
-                os.close(self._handle)
+                os.close(self.handle)
             except BaseException:
-                os.close(self._handle)
+                os.close(self.handle)
                 raise
 
     def replace(self, data: bytes) -> None:
-        former, self._handle = self._handle, files.replace_open(self.path, data, self._by_user)
+        former, self.handle = self.handle, files.replace_open(self.path, data, self._by_user)
         os.close(former)
-
-    def release(self) -> None:
-        """A file that was made and that nothing was put into is gone again."""
-        with suppress(OSError):
-            if self._made and self.path.stat().st_size == 0:
-                self.path.unlink()
-        os.close(self._handle)
 
 
 @contextmanager
 def held_file(path: Path, busy: str, *, by_user: bool = False) -> Iterator[HeldFile]:
-    """The same for a file, made if need be."""
+    """The same for a file, made if need be.  One that was made and that nothing was put into is gone again."""
     file = HeldFile(path, busy, by_user)
     try:
         yield file
     finally:
-        file.release()
+        with suppress(OSError):
+            if file.made and path.stat().st_size == 0:
+                path.unlink()
+        os.close(file.handle)
 
 
 def _open(path: Path, by_user: bool) -> int:

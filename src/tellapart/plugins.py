@@ -89,9 +89,8 @@ def load(name: str) -> None:
         sys.modules[module] = plugin = util.module_from_spec(spec)
         with importing_now(name):
             spec.loader.exec_module(plugin)
-    except UserError:
-        sys.modules.pop(f"tellapart_plugin_{Path(name).stem}", None)
-        raise
     except Exception as error:  # it is the user's own code, and may fail in any way
         sys.modules.pop(f"tellapart_plugin_{Path(name).stem}", None)
+        if isinstance(error, UserError):
+            raise
         raise UserError(f"{OPTION} {name} cannot be imported: {type(error).__name__}: {error}.") from None

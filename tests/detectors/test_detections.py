@@ -60,8 +60,8 @@ def test_what_is_kept_is_what_the_detector_found_to_the_last_bit(detector, files
         for number, own in enumerate(expected):
             assert_same(found, number, own)
     assert [len(own.scores) for own in expected] == [2, 2, 2, 1]
-    assert found.seen(0.35) == [{2}, {1}, {0}, set()]
-    assert found.seen(0.1) == [{1, 2}, {1}, {0, 1}, {1}]
+    assert found.classes_above(0.35) == [{2}, {1}, {0}, set()]
+    assert found.classes_above(0.1) == [{1, 2}, {1}, {0, 1}, {1}]
     assert len(set(found.sha256)) == 4
 
 
@@ -69,7 +69,7 @@ def test_only_what_is_new_or_has_changed_is_looked_at(detector, files, own_cache
     detect(detector, files[:2])
     photo(tmp_path / "photos", "0.png", (0, 0, 230))
     runs.clear()
-    assert detect(detector, files).seen(0.35) == [{0}, {1}, {0}, set()]
+    assert detect(detector, files).classes_above(0.35) == [{0}, {1}, {0}, set()]
     assert len(runs) == 3
 
 
@@ -77,7 +77,7 @@ def test_a_photo_that_cannot_be_read_is_named_and_the_others_go_on(detector, fil
     (tmp_path / "photos" / "1.png").write_bytes(b"no photo")
     found = detect(detector, [*files, "nowhere.jpg"])
     assert found.files == [files[0], files[2], files[3]]
-    assert found.seen(0.35) == [{2}, {0}, set()]
+    assert found.classes_above(0.35) == [{2}, {0}, set()]
     assert list(found.failed) == [files[1], "nowhere.jpg"]
     assert found.failed["nowhere.jpg"] == "there is no such file"
 
@@ -95,14 +95,14 @@ def test_who_is_stopped_goes_on_where_that_was(detector, own_cache, monkeypatch,
     monkeypatch.setattr(yolox.Yolox, "_run", until_stopped)
     with pytest.raises(KeyboardInterrupt):
         detect(detector, files)
-    assert detect(detector, files).seen(0.35) == [{1}] * 40
+    assert detect(detector, files).classes_above(0.35) == [{1}] * 40
     assert len(count) == 20 + 40 - 16  # a batch of 16 was safe
 
 
 def test_without_a_cache_photos_are_looked_at_all_the_same(detector, files, monkeypatch, tmp_path, capsys):
     (tmp_path / "\x1b[31mtaken").write_text("a file where the cache should be")
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "\x1b[31mtaken"))
-    assert detect(detector, files).seen(0.35) == [{2}, {1}, {0}, set()]
+    assert detect(detector, files).classes_above(0.35) == [{2}, {1}, {0}, set()]
     err = capsys.readouterr().err
     assert "Nothing is kept of the photos" in err
     assert "\x1b" not in err
@@ -128,14 +128,14 @@ def test_a_photo_with_which_the_detector_fails_is_named_and_the_others_go_on(
     monkeypatch.setattr(detector, "_session", SimpleNamespace(run=fails_on_red))
     found = detect(detector, files)
     assert found.files == files[1:]
-    assert found.seen(0.35) == [{1}, {0}, set()]
+    assert found.classes_above(0.35) == [{1}, {0}, set()]
     assert found.failed == {files[0]: reason}
     assert "Nothing is kept" not in capsys.readouterr().err
 
 
 def test_classes_can_be_called_by_their_places_in_a_list(detector, files, own_cache):
     found = detect(detector, files)
-    assert found.seen(0.35, {2: 7, 1: 5}) == [{7}, {5}, set(), set()]
+    assert found.classes_above(0.35, {2: 7, 1: 5}) == [{7}, {5}, set(), set()]
     assert detector.numbers_of(["blue", "green", "red"]) == {0: 0, 1: 1, 2: 2}
     with pytest.raises(yolox.BadDetector, match=r"tiny\.onnx: knows 3 classes, and objects are checked by 2\.$"):
         detector.numbers_of(["blue", "green"])

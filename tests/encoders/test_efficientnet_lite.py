@@ -101,51 +101,31 @@ def test_same_padding_by_hand(size, kernel, stride, sums):
     assert down.flatten().tolist() == sums
 
 
-class Published(nn.Module):
-    """A small network under the published names: convolution, batch normalisation, convolution ..."""
-
-    def __init__(self):
-        super().__init__()
-        self._conv_stem, self._bn0 = nn.Conv2d(3, 4, 3, padding=1, bias=False), self._norm(4)
-        first, second = nn.Module(), nn.Module()
-        first._depthwise_conv, first._bn1 = nn.Conv2d(4, 4, 3, padding=1, groups=4, bias=False), self._norm(4)
-        first._project_conv, first._bn2 = nn.Conv2d(4, 5, 1, bias=False), self._norm(5)
-        second._expand_conv, second._bn0 = nn.Conv2d(5, 30, 1, bias=False), self._norm(30)
-        second._depthwise_conv, second._bn1 = nn.Conv2d(30, 30, 5, padding=2, groups=30, bias=False), self._norm(30)
-        second._project_conv, second._bn2 = nn.Conv2d(30, 6, 1, bias=False), self._norm(6)
-        self._blocks = nn.ModuleList([first, second])
-        self._conv_head, self._bn1 = nn.Conv2d(6, 7, 1, bias=False), self._norm(7)
-        self._fc = nn.Linear(7, 10)
-
-    @staticmethod
-    def _norm(channels: int) -> nn.BatchNorm2d:
-        return nn.BatchNorm2d(channels, eps=1e-3)  # TensorFlow's, which trained the published weights
-
-    def pairs(self):
-        """Our name for each convolution, and the two modules that it replaces."""
-        first, second = self._blocks
-        return {
-            "stem": (self._conv_stem, self._bn0),
-            "blocks.0.depthwise": (first._depthwise_conv, first._bn1),
-            "blocks.0.project": (first._project_conv, first._bn2),
-            "blocks.1.expand": (second._expand_conv, second._bn0),
-            "blocks.1.depthwise": (second._depthwise_conv, second._bn1),
-            "blocks.1.project": (second._project_conv, second._bn2),
-            "head": (self._conv_head, self._bn1),
-        }
+FOLDED = {  # our name: published names of a convolution and its normalisation; channels in and out, kernel, groups
+    "stem": ("_conv_stem", "_bn0", 3, 4, 3, 1),
+    "blocks.0.depthwise": ("_blocks.0._depthwise_conv", "_blocks.0._bn1", 4, 4, 3, 4),
+    "blocks.0.project": ("_blocks.0._project_conv", "_blocks.0._bn2", 4, 5, 1, 1),
+    "blocks.1.expand": ("_blocks.1._expand_conv", "_blocks.1._bn0", 5, 30, 1, 1),
+    "blocks.1.depthwise": ("_blocks.1._depthwise_conv", "_blocks.1._bn1", 30, 30, 5, 30),
+    "blocks.1.project": ("_blocks.1._project_conv", "_blocks.1._bn2", 30, 6, 1, 1),
+    "head": ("_conv_head", "_bn1", 6, 7, 1, 1),
+}
 
 
 def test_a_folded_convolution_does_what_convolution_and_batch_normalisation_did():
     torch.manual_seed(0)
-    network = Published().eval()
-    for module in network.modules():
-        if isinstance(module, nn.BatchNorm2d):  # as after training, one channel nearly dead
-            for values in (module.weight, module.bias, module.running_mean):
-                nn.init.normal_(values)
-            nn.init.uniform_(module.running_var, 0.1, 3)
-            module.running_var[0] = 1e-8
-    folded = fold(network.state_dict())
-    pairs = network.pairs()
+    pairs, published = {}, {"_fc.weight": torch.zeros(10, 7)}
+    for ours, (convolution_name, norm_name, inputs, outputs, kernel, groups) in FOLDED.items():
+        convolution = nn.Conv2d(inputs, outputs, kernel, padding=kernel // 2, groups=groups, bias=False)
+        norm = nn.BatchNorm2d(outputs, eps=1e-3).eval()  # TensorFlow's, which trained the published weights
+        for values in (norm.weight, norm.bias, norm.running_mean):  # as after training, one channel nearly dead
+            nn.init.normal_(values)
+        nn.init.uniform_(norm.running_var, 0.1, 3)
+        norm.running_var[0] = 1e-8
+        pairs[ours] = convolution, norm
+        for name, module in ((convolution_name, convolution), (norm_name, norm)):
+            published |= {f"{name}.{part}": tensor for part, tensor in module.state_dict().items()}
+    folded = fold(published)
     assert folded.keys() == {f"{name}.{part}" for name in pairs for part in ("weight", "bias")}
     for name, (convolution, norm) in pairs.items():
         x = torch.randn(2, convolution.in_channels, 9, 7)

@@ -209,17 +209,10 @@ def stem(path: Path) -> str:
 def relative_names(paths: Iterable[Path], folder: Path) -> list[str]:
     """Names of files for a file in `folder`: relative to it where they lie below it, else absolute."""
     start = f"{folder}/".replace("//", "/")  # text, because Path.relative_to takes seconds for 100,000 photos
-    real_folders: dict[Path, Path] = {}  # where a folder really is, asked once for each folder and not for each photo
-    names = []
-    for file in paths:
-        name = str(file.absolute())
-        if not name.startswith(start):  # below the folder all the same, when a link leads there
-            if file.parent not in real_folders:
-                real_folders[file.parent] = folder_of(file)
-            resolved = str(real_folders[file.parent] / file.name)
-            name = resolved if resolved.startswith(start) else name
-        names.append(name.removeprefix(start))
-    return names
+    names = [str(file.absolute()) for file in paths]
+    elsewhere = [name for name in names if not name.startswith(start)]
+    real = dict(zip(elsewhere, places(elsewhere), strict=True))  # below it all the same, where a link leads there
+    return [(real[name] if real.get(name, "").startswith(start) else name).removeprefix(start) for name in names]
 
 
 # Photos that must not be learned from, in any data set
@@ -310,7 +303,7 @@ def status_of(name: str | os.PathLike[str]) -> os.stat_result | None:
 
 
 def places(names: Sequence[str]) -> list[str]:
-    """Where each file is, however it is named: its folder without links and "..", and its name there."""
+    """Each file in one form, however it is named: its folder without links and "..", and its name there."""
     folders: dict[str, str] = {}
     paths = []
     for name in names:

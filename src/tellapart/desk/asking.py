@@ -261,7 +261,7 @@ def names_unseen(caption: str, classes: frozenset[int]) -> bool:
 def objects_by(detector: Detector, photos: Sequence[str]) -> list[frozenset[int] | None]:
     """Classes that a detector perhaps sees in photos; of one that it cannot read, nothing is known."""
     detected = detect(detector, list(photos))
-    classes = dict(zip(detected.files, detected.seen(WEAK, detector.numbers_of(CLASSES)), strict=True))
+    classes = dict(zip(detected.files, detected.classes_above(WEAK, detector.numbers_of(CLASSES)), strict=True))
     return [classes.get(file) for file in photos]
 
 

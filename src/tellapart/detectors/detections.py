@@ -43,13 +43,13 @@ class Detected(ReadPhotos):
     classes: Tensor  # (P, M)
     mask: Tensor  # (P, M) True where there is a box
 
-    def seen(self, above: float, places: Mapping[int, int] | None = None) -> list[frozenset[int]]:
+    def classes_above(self, score: float, places: Mapping[int, int] | None = None) -> list[frozenset[int]]:
         """The classes of each photo's boxes with a higher score.
 
         places  what to call a class in place of its number; those that are not there are left out
         """
         classes = []
-        for of_photo, sure in zip(self.classes, self.mask & (self.scores > above), strict=True):
+        for of_photo, sure in zip(self.classes, self.mask & (self.scores > score), strict=True):
             numbers = set(of_photo[sure].tolist())
             classes.append(frozenset(numbers if places is None else (places[n] for n in numbers & places.keys())))
         return classes
@@ -61,10 +61,10 @@ def detect(detector: Detector, files: Sequence[str]) -> Detected:
     def read(folder: Path) -> Detected:
         store = Store(folder, {"format": 1, "detector": detector.identity}, _ARRAYS, PHOTO_KEYS)
         extraction = partial(encode_batches, detector.read, partial(_rows, detector))
-        stored = stored_rows(store, files, extraction, f"photos through {detector.name}")
-        boxes, scores, classes, count = (store.read(name, stored.rows) for name in _ARRAYS)
-        mask = torch.arange(MOST) < count
-        return Detected(stored.files, stored.sha256, stored.failed, boxes, scores, classes.long(), mask)
+        title = f"photos through {detector.name}"
+        names, sha256, failed, rows = stored_rows(store, files, extraction, title)
+        boxes, scores, classes, count = (store.read(name, rows) for name in _ARRAYS)
+        return Detected(names, sha256, failed, boxes, scores, classes.long(), torch.arange(MOST) < count)
 
     return in_cache("detections", detector.identity, read, but=(BadDetector,))
 

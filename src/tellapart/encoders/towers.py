@@ -198,8 +198,19 @@ class ClipEncoder(_Tower):
         self.config = EncoderConfig(model.name, vision.image_size, vision.image_size // vision.patch_size)
         self.regions, self.feature_size = self.config.cells, int(vision.hidden_size)
         self.pooled_size = embedding_size(model.network)
-        self.fit, self.mean, self.std = _preprocessing(model, vision.image_size)
         self._has_class_token = model.family.model == "CLIPModel"
+        family, size = model.family, vision.image_size
+        file, settings = pretrained.processor(model.folder)
+        try:
+            cuts = bool(settings.get("do_center_crop", family.crop))
+            edges = _edges(settings.get("size", size), "shortest_edge" if cuts else "height")
+            square = _edges(settings.get("crop_size", size), "height") if cuts else edges
+            if "shortest_edge" in square or {*edges.values(), *square.values()} != {size}:
+                raise ValueError(f"it gives {edges | square}, and the model takes squares of {size} pixels")
+            self.fit = Fit(crop="shortest_edge" in edges, resample=pretrained.resampling(settings), exact=True)
+            self.mean, self.std = pretrained.colours(settings, family.mean, family.std)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise pretrained.not_ready(file, error) from None
 
     @torch.inference_mode()
     def __call__(self, pixels: NDArray[np.uint8] | Tensor) -> Features:
@@ -227,23 +238,6 @@ def embedding_size(network: Any) -> int:
     """E"""
     config = network.config
     return int(getattr(config, "projection_dim", None) or config.vision_config.hidden_size)
-
-
-def _preprocessing(model: Pretrained, image_size: int) -> tuple[Fit, list[float], list[float]]:
-    """The fit of photos, and the mean and deviation of their colours."""
-    family = model.family
-    file, settings = pretrained.processor(model.folder)
-    try:
-        cuts = bool(settings.get("do_center_crop", family.crop))
-        size = _edges(settings.get("size", image_size), "shortest_edge" if cuts else "height")
-        square = _edges(settings.get("crop_size", image_size), "height") if cuts else size
-        if "shortest_edge" in square or {*size.values(), *square.values()} != {image_size}:
-            raise ValueError(f"it gives {size | square}, and the model takes squares of {image_size} pixels")
-        fit = Fit(crop="shortest_edge" in size, resample=pretrained.resampling(settings), exact=True)
-        mean, std = pretrained.colours(settings, family.mean, family.std)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise pretrained.not_ready(file, error) from None
-    return fit, mean, std
 
 
 def _edges(size: Any, edge: str) -> dict[str, int]:

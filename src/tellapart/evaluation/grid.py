@@ -472,7 +472,7 @@ def detect_objects(detector: Detector, split: Split) -> tuple[Split, DetectedObj
     numbers = detector.numbers_of(CLASSES)
     weak, clear = (
         [classes[row_of[str(photo.file)]] for photo in readable.photos]
-        for classes in (detections.seen(least, numbers) for least in (objects.WEAK, objects.CLEAR))
+        for classes in (detections.classes_above(least, numbers) for least in (objects.WEAK, objects.CLEAR))
     )
     return readable, DetectedObjects(detector, weak, clear)
 

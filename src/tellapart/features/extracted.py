@@ -251,13 +251,10 @@ class ReadPhotos:
     failed: dict[str, str]  # file -> why not
 
 
-@dataclass
-class StoredRows(ReadPhotos):
-    rows: list[int]  # of each in the store
-
-
-def stored_rows(store: Store, files: Sequence[str], extraction: Extraction, title: str) -> StoredRows:
-    """The rows of photos in a store; those that are missing or have changed are read first."""
+def stored_rows(
+    store: Store, files: Sequence[str], extraction: Extraction, title: str
+) -> tuple[list[str], list[str], dict[str, str], list[int]]:
+    """The fields of `ReadPhotos`, and the photos' rows in a store; missing and changed ones are read first."""
     examples = {file: Example(str(Path(file).absolute()), Path(file).absolute()) for file in files}
     wanted = list(examples.values())
     reasons, _ = add_missing(store, wanted, extraction, title, quiet=True, wait=False)
@@ -267,7 +264,7 @@ def stored_rows(store: Store, files: Sequence[str], extraction: Extraction, titl
     usable = [file for file in files if str(examples[file].id) not in reasons]
     lines = [store.lines[str(examples[file].id)] for file in usable]
     failed = {file: reasons[str(example.id)] for file, example in examples.items() if str(example.id) in reasons}
-    return StoredRows(usable, [str(line["sha256"]) for line in lines], failed, [int(line["row"]) for line in lines])
+    return usable, [str(line["sha256"]) for line in lines], failed, [int(line["row"]) for line in lines]
 
 
 CLIP_FRAMES = 8  # by which retrievers know a clip
@@ -318,7 +315,8 @@ def _pooled(encoder: PhotoEncoder, files: Sequence[str]) -> Pooled:
         manifest = {"format": 1, "encoder": identity}
         store = Store(folder, manifest, {"pooled": (encoder.pooled_size,)}, PHOTO_KEYS)
         extraction = partial(encode_items, encoder, make)
-        stored = stored_rows(store, files, extraction, f"photos through {encoder.config.name}")
-        return Pooled(stored.files, stored.sha256, stored.failed, store.read("pooled", stored.rows).numpy())
+        title = f"photos through {encoder.config.name}"
+        names, sha256, failed, rows = stored_rows(store, files, extraction, title)
+        return Pooled(names, sha256, failed, store.read("pooled", rows).numpy())
 
     return in_cache("photos", identity, read)

@@ -50,7 +50,6 @@ from capscore.errors import UserError
 from tellapart.data.examples import Example
 from tellapart.data.items import ITEMS, Kind
 from tellapart.data.media import clips, photos
-from tellapart.data.media.photos import Source as Item
 from tellapart.data.media.photos import name_of
 from tellapart.data.store import Array, FeatureStore, Rows, StoredFeatures
 from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, RELATIONS, Inputs, Stream, ragged
@@ -83,6 +82,7 @@ _ELSEWHERE = "elsewhere"
 _NAME = re.compile(r"\w[\w.-]*")  # of imported features
 MOST_RELATIONS = 512  # of a photo
 
+Item = photos.Source
 DataSets = Iterable[tuple[str, list[tuple[str, str]]]]  # names of data sets, with the files and ids of their items
 
 
@@ -103,7 +103,7 @@ class Loaded:
 
 
 class StreamSource(Protocol):
-    """What every source promises; those below derive from it, and have its defaults.
+    """The protocol of all sources; those below derive from it, and have its defaults.
 
     name          as folders and messages have it
     feature_size  D

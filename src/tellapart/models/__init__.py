@@ -156,13 +156,6 @@ def _inputs(config: dict[str, Any]) -> Inputs:
     return {REGIONS: encoder} if encoder else {}
 
 
-def _inputs(config: dict[str, Any]) -> Inputs:
-    if "inputs" in config:
-        return {str(name): dict(identity) for name, identity in config["inputs"].items()}
-    encoder = dict(config["encoder"])
-    return {REGIONS: encoder} if encoder else {}
-
-
 def load(name: str | Path, device: torch.device, *, prompt: str | None = None, dtype: str | None = None) -> Model:
     """A captioner; or several as one, if they are named as A+B.
 

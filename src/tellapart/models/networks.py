@@ -69,10 +69,9 @@ def make_network(table: Mapping[str, Entry], name: str, settings: Mapping[str, A
     make, config = table[name].load()
     names = {f.name for f in fields(config)}
     try:
-        network: nn.Module = make(config(**{key: value for key, value in settings.items() if key in names}))
+        return make(config(**{key: value for key, value in settings.items() if key in names}))  # type: ignore[no-any-return]
     except (TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         raise UserError(f"model: {name} cannot be built with these settings ({hub.reason(error)}).") from None
-    return network
 
 
 def check_settings(table: Mapping[str, Entry], kind: Kind, name: str, settings: Mapping[str, Any]) -> None:
@@ -85,29 +84,22 @@ def check_settings(table: Mapping[str, Entry], kind: Kind, name: str, settings: 
         choices = ", ".join(sorted(settings_of(allowed)))
         raise UserError(f"model.{unknown[0]}: {name} has no such setting; it has {choices}.")
     for key in settings.keys() & allowed.keys():
-        value, wanted = settings[key], types[key]
+        value, wanted, limits = settings[key], types[key], allowed[key].metadata
         if wanted is bool:
-            if not isinstance(value, bool):
-                raise UserError(f"model.{key} must be true or false, not {_shown(value)}.")
-            continue
-        if (plain := get_origin(wanted) or wanted) in (str, dict):
-            choices = allowed[key].metadata.get("choices", ())
-            if not isinstance(value, plain) or (choices and value not in choices):
-                what = " or ".join(choices) or "a text"
-                raise UserError(f"model.{key} must be {what}, not {_shown(value)}.")
-            continue
-        least: float = allowed[key].metadata.get("least", 0 if wanted is float or key.endswith("layers") else 1)
-        most: float = 1 if wanted is float else MOST_LAYERS if key.endswith("layers") else MOST_SIZE
-        if is_size(key):
-            most = MOST_WORDS
-        number = isinstance(value, int | float if wanted is float else int) and not isinstance(value, bool)
-        if not number or not least <= value <= most:
-            what = "a number" if wanted is float else "a whole number"
-            raise UserError(f"model.{key} must be {what} from {least} to {most}, not {_shown(value)}.")
-
-
-def _shown(value: object) -> str:
-    return repr(value)[:40] if isinstance(value, int | float | str) else files.type_of(value)
+            fits, what = isinstance(value, bool), "true or false"
+        elif (plain := get_origin(wanted) or wanted) in (str, dict):
+            texts = limits.get("choices", ())
+            fits, what = isinstance(value, plain) and (not texts or value in texts), " or ".join(texts) or "a text"
+        else:
+            least: float = limits.get("least", 0 if wanted is float or key.endswith("layers") else 1)
+            most: float = 1 if wanted is float else MOST_LAYERS if key.endswith("layers") else MOST_SIZE
+            most = MOST_WORDS if is_size(key) else most
+            number = isinstance(value, int | float if wanted is float else int) and not isinstance(value, bool)
+            fits = number and least <= value <= most
+            what = f"{'a number' if wanted is float else 'a whole number'} from {least} to {most}"
+        if not fits:
+            shown = repr(value)[:40] if isinstance(value, int | float | str) else files.type_of(value)
+            raise UserError(f"model.{key} must be {what}, not {shown}.")
 
 
 def build_captioner(
@@ -146,13 +138,12 @@ def streams_of(captioner: str) -> tuple[str, ...]:
 
 def require_streams(captioner: str, streams: Iterable[str]) -> None:
     wanted, streams = streams_of(captioner), list(streams)
-    for name in streams:
-        if name not in wanted:
-            raise UserError(f"inputs.{name}: {captioner} takes no such stream; it takes {', '.join(wanted)}.")
+    if strange := next((name for name in streams if name not in wanted), None):
+        raise UserError(f"inputs.{strange}: {captioner} takes no such stream; it takes {', '.join(wanted)}.")
     make, _ = CAPTIONERS[captioner].load()
-    for name in () if getattr(make, "optional_streams", False) else wanted:
-        if name not in streams:
-            raise UserError(f"inputs: {captioner} takes a stream {name!r} too, which the recipe does not give it.")
+    lacking = next((name for name in wanted if name not in streams), None)
+    if lacking and not getattr(make, "optional_streams", False):
+        raise UserError(f"inputs: {captioner} takes a stream {lacking!r} too, which the recipe does not give it.")
 
 
 def settings_of(names: Iterable[str]) -> set[str]:
@@ -166,6 +157,5 @@ def is_size(setting: str) -> bool:
 
 
 def refuse_sizes(settings: dict[str, Any]) -> None:
-    for size in settings:
-        if is_size(size):
-            raise UserError(f"model.{size}: follows from the data and cannot be set.")
+    if size := next(filter(is_size, settings), None):
+        raise UserError(f"model.{size}: follows from the data and cannot be set.")

@@ -186,7 +186,7 @@ class RewardContext:
         for file, reason in detections.failed.items():
             unusable.add(file, reason)
         unusable.rest()
-        classes = dict(zip(detections.files, detections.seen(WEAK, detector.numbers_of(CLASSES)), strict=True))
+        classes = dict(zip(detections.files, detections.classes_above(WEAK, detector.numbers_of(CLASSES)), strict=True))
         return [classes.get(file) for file in files]
 
     @cached_property

@@ -118,7 +118,7 @@ LEAST_SIDE = 0.7  # of each side that a view shows: with less, much of what the 
 
 
 class View(NamedTuple):
-    """Where a view begins and ends, as shares of the photo's sides."""
+    """A part of a photo, as shares of its sides."""
 
     left: float
     top: float
