@@ -10,7 +10,7 @@ import torch
 import tellapart
 from capscore.errors import UserError
 from capscore.measures import MEASURES
-from support.doc_pages import PHOTOS
+from support.doc_pages import PHOTOS, ROOT, blocks
 from tellapart import plugins
 from tellapart.captioners import CAPTIONERS
 from tellapart.data.readers import READERS
@@ -21,52 +21,13 @@ from tellapart.recipe import EncoderConfig
 from tellapart.rewards import Reward, SampledCaptions, of_term
 from tellapart.rewards.registry import REWARDS
 
+EXTENDING = ROOT / "docs" / "extending.md"  # whose examples are plugins that are right
 TABLES = (CAPTIONERS, READERS, ENCODERS, MEASURES, REWARDS)
 
-CAPTIONER = """
-from dataclasses import dataclass
-import torch
-from torch import nn
-from tellapart.captioners import CAPTIONERS, Entry
-from tellapart.captioners.layers import captions_of, masked_mean
-
-@dataclass
-class GruConfig:
-    vocab_size: int
-    feature_size: int = 1280
-    width: int = 8
-
-TINY = {"width": 8}
-
-class Gru(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.config = config
-        self.photo = nn.Linear(config.feature_size, config.width)
-        self.embed = nn.Embedding(config.vocab_size, config.width)
-        self.cell = nn.GRUCell(config.width, config.width)
-        self.word = nn.Linear(config.width, config.vocab_size)
-
-    def encode(self, inputs):
-        return (self.photo(masked_mean(*inputs["regions"])).tanh(),)
-
-    def start(self, memory):
-        return memory
-
-    def step(self, token, state, memory):
-        output = self.cell(self.embed(token), state[0])
-        return self.word(output), (output,)
-
-    def forward(self, tokens, memory, token_mask=None):
-        output, outputs = captions_of(memory[0], len(tokens)), []
-        for token in tokens.unbind(1):
-            output = self.cell(self.embed(token), output)
-            outputs.append(output)
-        every = torch.stack(outputs, 1)
-        return self.word(every if token_mask is None else every[token_mask])
-
-CAPTIONERS["gru_of_a_plugin"] = Entry(__name__, "Gru", "a GRU")
-"""
+LATER = "from __future__ import annotations\n"  # a class whose name is changed may still be named by an annotation
+EXAMPLES = {block.file: LATER + block.code for block in blocks(EXTENDING) if block.file}
+CAPTIONER = EXAMPLES["my_captioner.py"].replace('CAPTIONERS["gru"]', 'CAPTIONERS["gru_of_a_plugin"]')
+ENCODER = EXAMPLES["my_encoder.py"].replace('ENCODERS["colours"]', 'ENCODERS["mine"]')
 
 
 @pytest.fixture
@@ -176,40 +137,19 @@ def test_a_reader_that_returns_no_data_set_is_named(load, tmp_path):
         READERS["nothing"].load()
 
 
-ENCODER = """
-import torch
-from tellapart.data.media import photos
-from tellapart.encoders import ENCODERS, Custom
-from tellapart.encoders.encoder import Features
-
-class Mine:
-    fit, weights_sha256, regions, feature_size, pooled_size = photos.SQUEEZE, "0", 4, 6, 6
-
-    def __init__(self, config):
-        self.config = config
-        self.identity = config.identity | {"weights_sha256": "0"}
-
-    def __call__(self, pixels):
-        grid = torch.as_tensor(pixels)[:, :2, :2].flatten(1, 2).float().repeat(1, 1, 2)
-        return Features(grid, grid.mean(1))
-
-ENCODERS["mine"] = Custom(lambda config, device: Mine(config), "pixels")
-"""
-
-
 @pytest.mark.parametrize(
     ("right", "wrong", "says"),
     [
-        ("Features(grid,", "Features(grid.transpose(1, 2),", r"grid must have the shape \(3, 4, 6\).*not \(3, 6, 4\)"),
-        ("grid.mean(1))", "grid.mean(2))", r"pooled must have the shape \(3, 6\).*not \(3, 4\)"),
-        ("Features(grid, grid.mean(1))", "grid", "must give Features, not a Tensor"),
-        ("self.identity =", "self.name =", "Mine has no 'identity'"),
+        (".transpose(1, 2)", "", r"grid must have the shape \(3, 4, 3\).*not \(3, 3, 4\)"),
+        ("images.mean((2, 3))", "images.mean(1)", r"pooled must have the shape \(3, 3\).*not \(3, 8, 8\)"),
+        ("return Features(", "return slice(", "must give Features, not a slice"),
+        ("self.identity =", "self.name =", "Colours has no 'identity'"),
     ],
 )
 def test_an_encoder_whose_features_are_not_what_it_declares_is_named(load, right, wrong, says):
     load(ENCODER.replace(right, wrong))
     with pytest.raises(UserError, match=rf"^mine\.py: the encoder 'mine'.*{says}"):
-        load_encoder(EncoderConfig(name="mine"), torch.device("cpu"))(np.zeros((3, 8, 8, 3), np.uint8))
+        load_encoder(EncoderConfig(name="mine", grid=2), torch.device("cpu"))(np.zeros((3, 8, 8, 3), np.uint8))
 
 
 MEASURE = """

@@ -142,12 +142,8 @@ def _by_graph(file: Path, tuned: Tuned | None) -> FeatureMap:
 
 def check(config: EncoderConfig, least_size: int) -> None:
     """Refuses settings out of range."""
-    for field, value, least, most in (
-        ("image_size", config.image_size, least_size, 2048),
-        ("grid", config.grid, 1, 64),
-        ("coarse", config.coarse, 0, 64),
-    ):
-        if not least <= value <= most:
+    for field, least, most in (("image_size", least_size, 2048), ("grid", 1, 64), ("coarse", 0, 64)):
+        if not least <= (value := getattr(config, field)) <= most:
             raise UserError(f"encoder: {field} must be from {least} to {most}, not {value}.")
     if config.pooling not in get_args(Pooling):
         raise UserError(f"encoder: pooling must be {' or '.join(get_args(Pooling))}, not {config.pooling!r}.")

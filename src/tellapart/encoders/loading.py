@@ -55,14 +55,12 @@ class Checked:
         if not isinstance(features, Features):
             raise UserError(f"{self._name} must give Features, not a {type(features).__name__}.")
         count, encoder = len(pixels), self._encoder
-        shapes: dict[str, tuple[int, ...]] = {
-            "grid": (count, encoder.regions, encoder.feature_size),
-            "pooled": (count, encoder.pooled_size),
-        }
-        if features.counts is not None:
-            shapes["counts"] = (count,)
-        for part, wanted in shapes.items():
-            if (shape := tuple(getattr(features, part).shape)) != wanted:
-                meant = {"grid": " (photos, regions, feature_size)", "pooled": " (photos, pooled_size)"}.get(part, "")
+        for part, meant, wanted in (
+            ("grid", " (photos, regions, feature_size)", (count, encoder.regions, encoder.feature_size)),
+            ("pooled", " (photos, pooled_size)", (count, encoder.pooled_size)),
+            ("counts", "", (count,)),
+        ):
+            tensor = getattr(features, part)
+            if tensor is not None and (shape := tuple(tensor.shape)) != wanted:
                 raise UserError(f"{self._name}: Features.{part} must have the shape {wanted}{meant}, not {shape}.")
         return features

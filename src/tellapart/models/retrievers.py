@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,9 @@ def load(name: str | Path = DEFAULT, *, device: str = "auto", prompt: str = "") 
     if prompt:
         raise UserError(f"a prompt is for CLIP; the retriever {str(name)!r} takes captions as they are.")
     if str(name) == MINILM:
-        return _minilm(chosen)
+        encoder = SentenceEncoder(chosen)
+        towers: Any = _Same().to(chosen)
+        return Retriever(MINILM, encoder.sha256, "references", SIZE, towers, SentenceReader(encoder), None, chosen)
     folder = EMBEDDED.get(str(name), Path(name))
     if not files.is_folder(folder):
         raise UserError(
@@ -42,22 +45,14 @@ def _from_folder(folder: Path, device: torch.device) -> Retriever:
     entry = RETRIEVERS.get(config.name)
     if entry is None:
         raise UserError(f"{folder}: there is no retriever {config.name!r}; there are {', '.join(RETRIEVERS)}.")
+    towers: Any
     towers, sha256 = models.rebuild(folder, RETRIEVERS, "retriever", config)
     encoder = models.encoder_from(config.inputs.get(REGIONS, {}), device, [folder]) if entry.sees == "photos" else None
     towers.to(device).eval().requires_grad_(False)
     tokenizer = models.load_tokenizer(folder, config.settings) if entry.reads == "words" else None
     reader = reader_of(config.name, tokenizer, device)
-    return Retriever(
-        files.real(folder).name,
-        sha256,
-        entry.sees,
-        int(towers.config.size),  # type: ignore[arg-type]
-        towers,  # type: ignore[arg-type]
-        reader,
-        encoder,
-        device,
-        _look_alikes(folder, sha256),
-    )
+    name, size, alike = files.real(folder).name, int(towers.config.size), _look_alikes(folder, sha256)
+    return Retriever(name, sha256, entry.sees, size, towers, reader, encoder, device, alike)
 
 
 def _look_alikes(folder: Path, sha256: str) -> dict[str, float]:
@@ -91,9 +86,3 @@ class _Same(nn.Module):
 
     def embed_captions(self, captions: Tensor) -> Tensor:
         return captions
-
-
-def _minilm(device: torch.device) -> Retriever:
-    encoder = SentenceEncoder(device)
-    towers = _Same().to(device)
-    return Retriever(MINILM, encoder.sha256, "references", SIZE, towers, SentenceReader(encoder), None, device)  # type: ignore[arg-type]

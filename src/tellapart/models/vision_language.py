@@ -223,9 +223,8 @@ def load(source: str, device: torch.device, prompt: str | None = None, dtype: st
             ready: NDArray[np.float32] = loaded.inputs(image)["pixel_values"].numpy()
             return ready
 
-        tower = VisionTower(
-            Path(source).name, loaded.sha256, make_ready, look, device, square=square, dtype=loaded.network.dtype
-        )
+        name, dtype_of_weights = Path(source).name, loaded.network.dtype
+        tower = VisionTower(name, loaded.sha256, make_ready, look, device, square=square, dtype=dtype_of_weights)
     captioner.answer = loaded.answer  # type: ignore[assignment]
     captioner.save_pretrained = lambda folder: save(loaded, folder)  # type: ignore[assignment]
     return Model(cast(Captioner, captioner), tokenizer, {REGIONS: tower.identity}, loaded.sha256, encoder=tower)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -58,30 +58,28 @@ def exif_in(data: bytes) -> bytes:
     if data.startswith(_DECODED[2:]):
         return data
     try:
-        return next((part for kind, part in _coded(data) or () if kind == "exif"), b"")
+        return next((part for kind, part in _coded(data) if kind == "exif"), b"")
     except (ValueError, IndexError):
         return b""
 
 
-def _coded(data: bytes) -> Iterator[tuple[str, bytes]] | None:
-    """The parts of a file whose picture need not be decoded."""
+def _coded(data: bytes) -> Iterable[tuple[str, bytes]]:
+    """The parts of a file whose picture need not be decoded; none of other files."""
     if data.startswith(b"\xff\xd8\xff"):
         return _jpeg(data)
     if data.startswith(_PNG):
         return _png(data)
-    return _webp(data) if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+    return _webp(data) if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else ()
 
 
 def _parts(data: bytes) -> Iterator[tuple[str, bytes]]:
     """The picture, without what else is in the file."""
-    if (coded := _coded(data)) is not None:
-        parts = coded
-    elif data.startswith(_DECODED):
+    parts, orientation = _coded(data), 1
+    if data.startswith(_DECODED):
         image = photos.decode(data, "photo")
-        parts = iter([(f"{image.width} x {image.height} pixels", image.tobytes())])
-    else:
+        parts = [(f"{image.width} x {image.height} pixels", image.tobytes())]
+    if parts == ():
         raise ValueError
-    orientation = 1
     for kind, part in parts:
         if kind == "exif":
             orientation = _orientation(part)

@@ -39,52 +39,44 @@ class Entry:
         return checked
 
 
+_JSON, _TEXT = "tellapart.data.readers.annotations", "tellapart.data.readers.lines"
 READERS = Table(
     "reader",
     {
         "karpathy": Entry(
-            "tellapart.data.readers.annotations",
+            _JSON,
             "dataset_coco.json, dataset_flickr8k.json or dataset_flickr30k.json with Karpathy's splits",
             "read_karpathy",
         ),
         "coco": Entry(
-            "tellapart.data.readers.annotations",
-            "COCO annotations such as captions_val2014.json, or a folder with several of them",
-            "read_coco",
+            _JSON, "COCO annotations such as captions_val2014.json, or a folder with several of them", "read_coco"
         ),
         "flickr": Entry(
-            "tellapart.data.readers.lines",
+            _TEXT,
             "Flickr8k.token.txt, results_20130124.token, or captions as CSV (captions.txt, results.csv)",
             "read_flickr",
         ),
         "nocaps": Entry(
-            "tellapart.data.readers.annotations",
-            "nocaps_val_4500_captions.json; the splits are its domains: in, near, out",
-            "read_nocaps",
+            _JSON, "nocaps_val_4500_captions.json; the splits are its domains: in, near, out", "read_nocaps"
         ),
         "conceptual": Entry(
-            "tellapart.data.readers.lines",
+            _TEXT,
             "Conceptual Captions (TSV: caption, URL) with photos that you have; nothing is fetched",
             "read_conceptual",
         ),
         "concadia": Entry(
-            "tellapart.data.readers.annotations",
+            _JSON,
             "Concadia's wiki_split.json; descriptions are a second text (`evaluate --text descriptions`)",
             "read_concadia",
         ),
         "msrvtt": Entry(
-            "tellapart.data.readers.annotations",
-            "videodatainfo_2016.json of MSR-VTT, or a folder with its parts; the papers' splits",
-            "read_msrvtt",
+            _JSON, "videodatainfo_2016.json of MSR-VTT, or a folder with its parts; the papers' splits", "read_msrvtt"
         ),
         "msvd": Entry(
-            "tellapart.data.readers.lines",
-            "video_corpus.csv or AllVideoDescriptions.txt of MSVD; English; the papers' splits",
-            "read_msvd",
+            _TEXT, "video_corpus.csv or AllVideoDescriptions.txt of MSVD; English; the papers' splits", "read_msvd"
         ),
         "folder": Entry(
-            "tellapart.data.readers.folder",
-            "a folder of photos and clips with the folders in it; no captions",
+            "tellapart.data.readers.folder", "a folder of photos and clips with the folders in it; no captions"
         ),
     },
     Entry,
