@@ -42,10 +42,6 @@ class Cache:
     def open(self):
         return feature_store(self.store, self.encoder)
 
-    def cut(self, name):
-        data = (self.store / name).read_bytes()
-        (self.store / name).write_bytes(data[:-1])
-
     def holds(self, examples, store=None):
         """Every photo is in the store, with the features that the encoder gives it alone."""
         store = store or self.open()

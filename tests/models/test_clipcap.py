@@ -28,17 +28,10 @@ class Named(nn.Module):
             setattr(self, name, module)
 
 
-def linear(inputs, outputs, bias=True):
-    return nn.Linear(inputs, outputs, bias=bias)
-
-
 def mapper_layer():
-    attention = Named(
-        to_queries=linear(WIDTH, WIDTH, False),
-        to_keys_values=linear(WIDTH, 2 * WIDTH, False),
-        project=linear(WIDTH, WIDTH),
-    )
-    mlp = Named(fc1=linear(WIDTH, 2 * WIDTH), fc2=linear(2 * WIDTH, WIDTH))
+    queries, both = nn.Linear(WIDTH, WIDTH, bias=False), nn.Linear(WIDTH, 2 * WIDTH, bias=False)
+    attention = Named(to_queries=queries, to_keys_values=both, project=nn.Linear(WIDTH, WIDTH))
+    mlp = Named(fc1=nn.Linear(WIDTH, 2 * WIDTH), fc2=nn.Linear(2 * WIDTH, WIDTH))
     return Named(norm1=nn.LayerNorm(WIDTH), attn=attention, norm2=nn.LayerNorm(WIDTH), mlp=mlp)
 
 
@@ -48,10 +41,10 @@ def original(mapper, gpt2):
     torch.manual_seed(3)
     if mapper == "mlp":
         size = WIDTH * PREFIX
-        project = Named(model=nn.Sequential(linear(D, size // 2), nn.Tanh(), linear(size // 2, size)))
+        project = Named(model=nn.Sequential(nn.Linear(D, size // 2), nn.Tanh(), nn.Linear(size // 2, size)))
     else:
         transformer = Named(layers=nn.ModuleList(mapper_layer() for _ in range(LAYERS)))
-        project = Named(transformer=transformer, linear=linear(D, TOKENS * WIDTH))
+        project = Named(transformer=transformer, linear=nn.Linear(D, TOKENS * WIDTH))
         project.prefix_const = nn.Parameter(torch.randn(PREFIX, WIDTH))
     return Named(clip_project=project, gpt=GPT2LMHeadModel.from_pretrained(gpt2)).eval()
 
@@ -124,14 +117,11 @@ class Program:
         return (print, ("a program ran",))
 
 
-def test_programs_in_a_checkpoint_are_not_run(gpt2, tmp_path, capsys):
+def test_programs_in_a_checkpoint_are_not_run_and_another_tokenizer_is_refused(gpt2, tmp_path, capsys):
     torch.save({"gpt.": Program()}, tmp_path / "theirs.pt")
     with pytest.raises(UserError, match="not a checkpoint of weights alone"):
         clipcap.read(tmp_path / "theirs.pt", gpt2, IDENTITY, tmp_path / "model")
     assert capsys.readouterr().out == ""
-
-
-def test_another_tokenizer_is_refused(gpt2, tmp_path):
     file = stored(original("mlp", gpt2), tmp_path / "theirs.pt")
     other = tiny.save(tmp_path / "other", "gpt2", vocab_size=280)
     with pytest.raises(UserError, match=r"the model has 300 tokens, the tokenizer of .* 280"):

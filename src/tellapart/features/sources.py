@@ -624,7 +624,11 @@ class Attributes(StreamSource):
                 f"the tagger {self.name} learned from imported features ({self.regions.name}) and cannot read photos; "
                 "give a data file whose features were imported, and their folder: --features DIR."
             )
-        return replace(self, read=self.regions.kept(root, data_sets).load)
+        return self.reading(self.regions.kept(root, data_sets))
+
+    def reading(self, regions: StreamSource) -> Attributes:
+        """The same of regions from another source."""
+        return replace(self, read=regions.load)
 
 
 class AttributeStore(FeatureStore):
