@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from scripts.average_models import average
 
 from capscore.errors import UserError
 from tellapart import models
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.models import _allowed
+from tellapart.models.averaging import average
 
 ENCODER = {"name": "efficientnet_lite2", "image_size": 64, "grid": 2, "weights_sha256": "0"}
 DROPOUT = 0.2
