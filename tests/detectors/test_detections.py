@@ -9,7 +9,7 @@ from PIL import Image
 
 from detectors import tiny_yolox
 from tellapart.detectors import yolox
-from tellapart.detectors.detections import detect
+from tellapart.detectors.detector import detect
 
 
 @pytest.fixture

@@ -10,8 +10,7 @@ from PIL import Image
 from capscore.errors import UserError
 from encoders import tiny_backbones
 from tellapart.detectors import load
-from tellapart.detectors.detections import detect
-from tellapart.detectors.detector import LEAST, BadDetector, Failed
+from tellapart.detectors.detector import LEAST, BadDetector, Failed, detect
 from tellapart.detectors.detr import Detr, resized
 from tellapart.detectors.yolox import Yolox
 

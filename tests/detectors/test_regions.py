@@ -20,8 +20,7 @@ from tellapart.data.examples import Example
 from tellapart.data.store import Stores
 from tellapart.data.tokenizers import WordTokenizer
 from tellapart.detectors import yolox
-from tellapart.detectors.detections import region_features, roi_align
-from tellapart.detectors.detector import MOST, sure_ones
+from tellapart.detectors.detector import MOST, region_features, roi_align, sure_ones
 from tellapart.encoders.encoder import Encoder
 from tellapart.errors import BadPhoto
 from tellapart.features.sources import Detected, grid_boxes

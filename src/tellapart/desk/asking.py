@@ -34,8 +34,7 @@ from tellapart.data.tokenizers import split_words
 from tellapart.decoding.rules import Search
 from tellapart.desk.chatter import LONGEST_ALT, caption_in, is_refusal, whole_sentences
 from tellapart.desk.endpoint import SHEET_PROMPT, Endpoint, Question, contact_sheet
-from tellapart.detectors.detections import detect
-from tellapart.detectors.detector import Detector
+from tellapart.detectors.detector import Detector, detect
 from tellapart.errors import BadPhoto
 from tellapart.metrics.objects import WEAK
 from tellapart.parallel import batched

@@ -1,9 +1,8 @@
 """Things in a photo by a detector that the user provides: boxes, scores and classes.
 
-detector.py    what every detector gives, and what is common to all
-yolox.py       an ONNX file as a detector
-detr.py        DETR and its like in transformers
-detections.py  what a detector finds in photos, kept between runs; what an encoder's map has in a box
+detector.py  what every detector gives; what it finds in photos, kept between runs; what an encoder's map has in a box
+yolox.py     an ONNX file as a detector
+detr.py      DETR and its like in transformers
 """
 
 from __future__ import annotations

@@ -31,8 +31,7 @@ from capscore.tokenize import tokenize
 from tellapart import models, numerics
 from tellapart.data.streams import REGIONS
 from tellapart.decoding.score import log_probabilities_of_pairs
-from tellapart.detectors.detections import detect
-from tellapart.detectors.detector import IOU, Detector
+from tellapart.detectors.detector import IOU, Detector, detect
 from tellapart.evaluation.models import ModelCaptions, Split
 from tellapart.features.extracted import pooled_features
 from tellapart.metrics import objects, retrieval

@@ -220,7 +220,7 @@ def _stamp(file: Path) -> tuple[int, int] | None:
 
 
 # Outputs of frozen networks for photos, kept between runs: one store in the user's cache for each network.  Photos as
-# one vector each are kept so, and by `detectors.detections` what a detector finds.
+# one vector each are kept so, and by `detectors.detector` what a detector finds.
 
 
 def in_cache(

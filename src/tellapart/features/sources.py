@@ -54,8 +54,7 @@ from tellapart.data.media.photos import name_of
 from tellapart.data.store import Array, FeatureStore, Rows, StoredFeatures
 from tellapart.data.streams import ATTRIBUTES, BOXES, REGIONS, RELATIONS, Inputs, Stream, ragged
 from tellapart.data.tokenizers import Tokenizer, WordTokenizer
-from tellapart.detectors.detections import detect, region_features
-from tellapart.detectors.detector import MOST, Detector
+from tellapart.detectors.detector import MOST, Detector, detect, region_features
 from tellapart.encoders import ENCODERS, PhotoEncoder
 from tellapart.encoders.encoder import Part, in_view, of_photos, pool
 from tellapart.errors import BadPhoto

@@ -26,7 +26,7 @@ from tellapart.data.examples import Example, Exclusion
 from tellapart.data.items import Unusable
 from tellapart.data.store import Stores
 from tellapart.detectors import load as load_detector
-from tellapart.detectors.detections import detect
+from tellapart.detectors.detector import detect
 from tellapart.distributed import SINGLE, ProcessGroup
 from tellapart.encoders import PhotoEncoder
 from tellapart.encoders.encoder import InView
