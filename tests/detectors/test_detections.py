@@ -9,7 +9,7 @@ from PIL import Image
 
 from detectors import tiny_yolox
 from tellapart.detectors import yolox
-from tellapart.detectors.detector import detect
+from tellapart.detectors.detector import MOST, detect
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def files(tmp_path):
 
 def assert_same(found, number, expected):
     mask = found.mask[number]
-    assert mask.tolist() == [place < len(expected.scores) for place in range(yolox.MOST)]
+    assert mask.tolist() == [place < len(expected.scores) for place in range(MOST)]
     assert torch.equal(found.boxes[number][mask], torch.from_numpy(expected.boxes))
     assert torch.equal(found.scores[number][mask], torch.from_numpy(expected.scores))
     assert torch.equal(found.classes[number][mask], torch.from_numpy(expected.classes))
