@@ -65,7 +65,7 @@ _MIXED = {  # channels in; of branch 0, branches 1 and 2 (narrow, then wide), br
 }
 _POOLS = {"Mixed_4b": ((3, 3, 3), (2, 2, 2)), "Mixed_5b": ((2, 2, 2), (2, 2, 2))}  # before these; kernel, stride
 _CHANNELS = 1024
-_LOGITS = "Logits/Conv3d_0c_1x1"
+_LOGITS = "params.Logits/Conv3d_0c_1x1.Conv_0"
 FLAX_SIGN, TORCH_SIGN = "params.Conv3d_1a_7x7.Conv_0.kernel", "Conv3d_1a_7x7.conv3d.weight"  # each layout has its own
 
 
@@ -122,14 +122,17 @@ class I3d(nn.Module):
 
 def read_i3d(tensors: Mapping[str, Tensor]) -> I3d:
     """A network with published weights.  KeyError or RuntimeError where they are of another layout."""
-    unit, last = (_torch_unit, _torch_logits) if TORCH_SIGN in tensors else (_flax_unit, _flax_logits)
-    ours: dict[str, Tensor] = {}
+    unit, ours = _torch_unit if TORCH_SIGN in tensors else _flax_unit, dict[str, Tensor]()
     for name, (scope, branch) in _units().items():
         kernel, gain, bias, mean, variance = (tensor.double() for tensor in unit(tensors, scope, branch))
         gain = gain * torch.rsqrt(variance + _NORM_EPSILON)
         ours[f"{name}.weight"] = (kernel * gain[:, None, None, None, None]).float()
         ours[f"{name}.bias"] = (bias - mean * gain).float()
-    ours["logits.weight"], ours["logits.bias"] = (tensor.float().contiguous() for tensor in last(tensors))
+    if TORCH_SIGN in tensors:
+        last = tensors["logits.conv3d.weight"][:, :, 0, 0, 0], tensors["logits.conv3d.bias"]
+    else:
+        last = tensors[f"{_LOGITS}.kernel"][0, 0, 0].T, tensors[f"{_LOGITS}.bias"]
+    ours["logits.weight"], ours["logits.bias"] = (tensor.float().contiguous() for tensor in last)
     with torch.device("meta"):
         network = I3d(len(ours["logits.bias"]))
     network.load_state_dict(ours, assign=True)
@@ -157,10 +160,6 @@ def _flax_unit(tensors: Mapping[str, Tensor], scope: str, branch: str) -> Unit:
     return tensors[f"params.{scope}.Conv_0.kernel"].permute(4, 3, 0, 1, 2), torch.ones(len(bias)), bias, mean, variance
 
 
-def _flax_logits(tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    return tensors[f"params.{_LOGITS}.Conv_0.kernel"][0, 0, 0].T, tensors[f"params.{_LOGITS}.Conv_0.bias"]
-
-
 def _torch_unit(tensors: Mapping[str, Tensor], scope: str, branch: str) -> Unit:
     if branch:
         scope = f"{scope}.b{'0' if branch == '0a' else branch}"
@@ -168,10 +167,6 @@ def _torch_unit(tensors: Mapping[str, Tensor], scope: str, branch: str) -> Unit:
         tensors[f"{scope}.bn.{what}"] for what in ("weight", "bias", "running_mean", "running_var")
     )
     return tensors[f"{scope}.conv3d.weight"], gain, bias, mean, variance
-
-
-def _torch_logits(tensors: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
-    return tensors["logits.conv3d.weight"][:, :, 0, 0, 0], tensors["logits.conv3d.bias"]
 
 
 def _padded(x: Tensor, kernel: tuple[int, ...], stride: tuple[int, ...]) -> Tensor:

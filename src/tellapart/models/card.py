@@ -10,7 +10,6 @@ import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -74,8 +73,10 @@ def model_card(config: models.Config, *, title: str, words: int, metrics: Mappin
     settings = ", ".join(f"{key} {value}" for key, value in config.settings.items() if not models.is_size(key))
     rows = [("captioner", f"{config.name}: {settings}"), ("vocabulary", f"{words} words")]
     for stream, encoder in config.inputs.items():
-        alone = len(config.inputs) == 1
-        sees = f"{encoder.get('name')} {_resolution(encoder)}".strip()
+        alone, size = len(config.inputs) == 1, encoder.get("image_size")
+        grids = [encoder[key] for key in ("grid", "coarse") if encoder.get(key)]
+        cells = " and ".join(f"{grid} x {grid} cells" for grid in grids)
+        sees = f"{encoder.get('name')}{f' at {size} x {size} pixels, {cells}' if size and cells else ''}"
         rows.append(("photos are seen by" if alone else f"{stream} come from", sees))
         if sha256 := encoder.get("weights_sha256"):
             rows.append(("with weights", f"sha256 {sha256}"))
@@ -112,12 +113,6 @@ where they come from, and refuses others.
 
 Not stated.  Photos and captions have licences of their own, which the weights may inherit.
 """
-
-
-def _resolution(encoder: Mapping[str, Any]) -> str:
-    size, grids = encoder.get("image_size"), [encoder[key] for key in ("grid", "coarse") if encoder.get(key)]
-    cells = " and ".join(f"{grid} x {grid} cells" for grid in grids)
-    return f"at {size} x {size} pixels, {cells}" if size and cells else ""
 
 
 def _cell(text: str) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,11 @@ def of_model(
     named     the data files and folders of photos whose features may be there
     detector  what finds the boxes of a model's regions, for models that need one
     """
-    data_sets = [] if features is None else list(_data_sets(named))
+    data_sets = []
+    for path in () if features is None else named:
+        if files.is_folder(Path(path)) or items.is_data_file(path):
+            dataset = items.open_path(path)
+            data_sets.append((dataset.name, [(str(e.file), str(e.id)) for e in dataset.examples]))
     if model.encoder is not None:
         return Sources({REGIONS: Encoded(model.encoder).kept(features, data_sets)}, device)
     sources = dict[str, StreamSource]()
@@ -155,14 +159,6 @@ def _detector(identity: dict[str, Any], source: str | os.PathLike[str] | None) -
     if json.loads(json.dumps(detector.identity)) != wanted:
         raise UserError(f"{learned}; --detector {source} is another one (sha256 {detector.sha256[:12]}).")
     return detector
-
-
-def _data_sets(named: Iterable[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """The name of each data set, and the files, as the user names them, and ids of its items."""
-    for path in named:
-        if files.is_folder(Path(path)) or items.is_data_file(path):
-            dataset = items.open_path(path, takes=("photos", "clips"))
-            yield dataset.name, [(str(example.file), str(example.id)) for example in dataset.examples]
 
 
 def attributes(config: EncoderConfig, device: torch.device) -> Attributes:

@@ -93,8 +93,9 @@ def load(image: Image.Image, data: bytes) -> None:
     """
     if image.format != "TIFF":
         image.load()
-        if image.format == "PNG" and _may_be_short(image, data) and not _is_whole(data):
-            raise ValueError("it has too few pixels")
+        last = (0, image.height - 1, image.width, image.height)  # the row that Pillow leaves black where it is lacking
+        if image.format == "PNG" and (_png_rows(data)[1] or image.crop(last).getbbox(alpha_only=False) is None):
+            _refuse_short(data)
         return
     # libtiff tells us what is wrong, in place of printing it: it can be a million lines for one photo.
     with suppress(AttributeError, OSError):  # a Pillow whose libtiff cannot be reached prints what it likes
@@ -103,12 +104,6 @@ def load(image: Image.Image, data: bytes) -> None:
     image.load()
     if _COMPLAINTS.latest:  # libtiff continues after most faults
         raise ValueError(_COMPLAINTS.latest)
-
-
-def _may_be_short(image: Image.Image, data: bytes) -> bool:
-    """True where the last row is as Pillow leaves rows that are not in the file."""
-    last = image.crop((0, image.height - 1, image.width, image.height))
-    return _png_rows(data)[1] or last.getbbox(alpha_only=False) is None
 
 
 _COMPLAINTS = threading.local()  # its `latest`: libtiff's message of the photo that this thread decodes
@@ -144,8 +139,8 @@ def _png_rows(data: bytes) -> tuple[int, bool]:
     return size, bool(interlaced)
 
 
-def _is_whole(data: bytes) -> bool:
-    """True where there are as many bytes as the rows of a PNG take.  Costs as much as half of reading it."""
+def _refuse_short(data: bytes) -> None:
+    """Refuses a PNG with fewer bytes than its rows take.  Costs as much as half of reading it."""
     unpacker, missing = zlib.decompressobj(), _png_rows(data)[0]
     try:
         for chunk in _packed(data):
@@ -156,7 +151,8 @@ def _is_whole(data: bytes) -> bool:
                     left = unpacker.unconsumed_tail
     except zlib.error:
         pass
-    return missing <= 0
+    if missing > 0:
+        raise ValueError("it has too few pixels")
 
 
 def _packed(data: bytes) -> Iterator[memoryview]:
