@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -50,9 +50,8 @@ class Database:
                 flags = os.O_RDWR | os.O_CREAT | system.NONBLOCK | system.NOFOLLOW
                 os.close(os.open(path, flags, 0o666))
             except OSError as error:
-                raise UserError(
-                    f"{path}: the database cannot be made ({error.strerror}); --database names another."
-                ) from None
+                reason = f"the database cannot be made ({error.strerror})"
+                raise UserError(f"{path}: {reason}; --database names another.") from None
             # never created: a file that was removed is noticed, not written into unseen
             address = f"file:{quote(str(path.resolve()))}?mode=rw"
             self.engine = create_engine(
@@ -92,10 +91,9 @@ def _check(url: str) -> None:
 
 
 def _from_json(text: Any) -> Any:
-    try:
+    with suppress(ValueError, TypeError, RecursionError):
         return json.loads(text)
-    except (ValueError, TypeError, RecursionError):
-        return None
+    return None
 
 
 def _reason(error: Exception) -> str:

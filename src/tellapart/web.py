@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.resources import files as resources
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
@@ -190,10 +191,9 @@ def admission(token: str | None, *, local: bool) -> Callable[[Request], Response
 
 
 def _split(address: str) -> SplitResult:
-    try:
+    with suppress(ValueError):  # such as http://[
         return urlsplit(address)
-    except ValueError:  # such as http://[
-        return SplitResult("", "", "", "", "")
+    return SplitResult("", "", "", "", "")
 
 
 def _same(sent: str, token: str) -> bool:
@@ -201,12 +201,9 @@ def _same(sent: str, token: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    with suppress(ValueError):
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    return False
 
 
 class _Connection(H11Protocol):

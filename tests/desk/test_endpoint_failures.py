@@ -85,7 +85,7 @@ def test_the_server_may_say_how_long_to_wait(serve, coloured_photos):
     assert time.monotonic() - began >= 0.05 + 0.1 + 0.2  # of its own, waits grow
 
 
-def test_waits_are_told_with_their_reason_and_one_for_a_model_once(serve, coloured_photos):
+def test_a_model_that_is_still_loading_is_waited_for_with_one_message(serve, coloured_photos):
     """llama.cpp's words for a model that is still loading."""
     loading = (503, b'{"error": {"message": "Loading model", "type": "unavailable_error", "code": 503}}', {})
     messages, server = [], serve(fails_first(6, loading))
@@ -95,9 +95,6 @@ def test_waits_are_told_with_their_reason_and_one_for_a_model_once(serve, colour
     waiting, summary = (message.removeprefix(f"{server.url}: ") for message in messages)
     assert waiting == "the server answers 503 (Loading model); waiting for the model, 10 minutes at most"
     assert summary.startswith("1 request ")  # nothing was done for the others
-    server = serve(fails_first(1, (500, b"out of memory", {})))
-    answered(server, coloured_photos, "red", retries=3, back_off=2.0, notify=messages.append)
-    assert "500 (out of memory); waiting 2 s" in messages[2]
 
 
 @pytest.mark.parametrize("message", ["Loading model", "Model x is currently loading", "server is starting up"])

@@ -30,6 +30,7 @@ class Vectors:
 
 
 def data(folder, photos=PHOTOS):
+    folder.mkdir(exist_ok=True)
     for number in range(photos):
         Image.new("RGB", (40, 30), (number * 10, 80, 120)).save(folder / f"{number}.png")
     images = [
@@ -44,12 +45,12 @@ def data(folder, photos=PHOTOS):
 def store(database, made, persons, answers):
     """Simulated people and answers, as if they had come by the page."""
     for person in persons:
-        own = database.join(len(made.sessions), person.subject_id)
-        mine = [answer for answer in answers if answer.person == person.id]
-        database.add(*(replace(one, person=own.id, received=own.started + one.received) for one in mine))
+        stored = database.join(len(made.sessions), person.subject_id)
+        of_person = [answer for answer in answers if answer.person == person.id]
+        database.add(*(replace(a, person=stored.id, received=stored.started + a.received) for a in of_person))
 
 
 def study(folder, kind, captions=("plain.json", "rich.json"), photos=PHOTOS, **plan):
     data(folder, photos)
-    given = [name if name == "human" else str(folder / name) for name in captions]
-    return make(given, str(folder / "data.json"), "test", Vectors(), Plan(kind, **plan), folder / "study")
+    files = [name if name == "human" else str(folder / name) for name in captions]
+    return make(files, str(folder / "data.json"), "test", Vectors(), Plan(kind, **plan), folder / "study")

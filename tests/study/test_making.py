@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from capscore.errors import UserError
-from study.studies import PHOTOS, data, study
+from study.studies import PHOTOS, study
 from tellapart.study import folder as folders
 
 
@@ -57,16 +57,13 @@ def test_the_place_of_the_right_photo_is_balanced(tmp_path):
 
 
 def test_the_seed_decides_everything(tmp_path):
-    for name in "abc":
-        (tmp_path / name).mkdir()
-    one, same = (study(tmp_path / name, "choose", seed=1, completion_code="X") for name in "ab")
-    other = study(tmp_path / "c", "choose", seed=2, completion_code="X")
-    assert one.sessions == same.sessions != other.sessions
+    seeds = {"a": 1, "b": 1, "c": 2}
+    first, same, other = (study(tmp_path / n, "choose", seed=s, completion_code="X") for n, s in seeds.items())
+    assert first.sessions == same.sessions != other.sessions
 
 
 def test_catch_trials_say_what_to_answer(tmp_path):
     for kind in ("choose", "order", "compare"):
-        (tmp_path / kind).mkdir()
         made = study(tmp_path / kind, kind)
         trial = next(trial for session in made.sessions for trial in session if trial.catch)
         if kind == "compare":
@@ -89,22 +86,25 @@ def test_a_folder_gives_the_study_again_with_photos_that_carry_nothing(tmp_path)
 
 
 def test_bad_requests_are_one_sentence(tmp_path):
-    with pytest.raises(UserError, match="a question shows 21 photos, and the data have 20"):
-        study(tmp_path, "order", photos=20)
     (tmp_path / "other.json").write_text(json.dumps({"x": "a caption of another photo"}))
-    with pytest.raises(UserError, match=r"other\.json: none of its captions is of a photo of"):
-        study(tmp_path, "choose", captions=("plain.json", "other.json"))
-    with pytest.raises(UserError, match="at least two caption files"):
-        study(tmp_path, "compare", captions=("plain.json",))
-    with pytest.raises(UserError, match="a study takes caption files"):
-        study(tmp_path, "choose", captions=("plain",))
+    for kind, options, sentence in (
+        ("order", {"photos": 20}, "a question shows 21 photos, and the data have 20"),
+        ("choose", {"captions": ("plain.json", "other.json")}, r"other\.json: none of its captions is of a photo of"),
+        ("compare", {"captions": ("plain.json",)}, "at least two caption files"),
+        ("choose", {"captions": ("plain",)}, "a study takes caption files"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            study(tmp_path, kind, **options)
     assert not (tmp_path / "study").exists()
 
 
 def test_folders_that_are_no_study_of_this_version_are_refused(tmp_path):
+    """And a study is not written over another."""
     with pytest.raises(UserError, match="no study folder"):
         folders.load(tmp_path)
     study(tmp_path, "choose")
+    with pytest.raises(UserError, match="a study in this folder already"):
+        study(tmp_path, "choose")
     path = tmp_path / "study" / "study.json"
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "format": 2}))
@@ -114,9 +114,3 @@ def test_folders_that_are_no_study_of_this_version_are_refused(tmp_path):
         path.write_text(json.dumps({**content, **wrong}))
         with pytest.raises(UserError, match="this is not a study"):
             folders.load(tmp_path / "study")
-
-
-def test_a_study_is_not_written_over_another(tmp_path):
-    study(tmp_path, "choose")
-    with pytest.raises(UserError, match="a study in this folder already"):
-        study(data(tmp_path), "choose")

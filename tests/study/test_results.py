@@ -28,35 +28,26 @@ def test_the_table_of_discritune(tmp_path):
 
 
 def test_the_tables_of_geg(tmp_path):
-    for kind in ("order", "compare"):
-        (tmp_path / kind).mkdir()
-    made = study(tmp_path / "order", "order")
-    persons, _ = simulate.people(made, {"plain": 1, "rich": 1})
-    trials = [(number, trial) for number, session in enumerate(made.sessions) for trial in session]
+    def answered(kind, respond):
+        made = study(tmp_path / kind, kind)
+        persons, _ = simulate.people(made, {"plain": 1, "rich": 1})
+        sessions = zip(persons, made.sessions, strict=True)
+        answers = [Answer(person.id, t.id, respond(t), 900) for person, session in sessions for t in session]
+        return lines(made, persons, answers)[:3]
 
-    def ordered(trial, place):
+    def ordered(trial):
+        place = 0 if trial.catch else {"plain": 4, "rich": 9}[trial.models[0]]
         others = [photo for photo in trial.photos if photo != trial.set]
         return [*others[:place], trial.set, *others[place:]][:10]
 
-    answers = [
-        Answer(persons[number].id, t.id, ordered(t, 0 if t.catch else {"plain": 4, "rich": 9}[t.models[0]]), 900)
-        for number, t in trials
-    ]
-    assert lines(made, persons, answers)[:3] == [
-        *("Model\tR@1-User\tR@5-User\tR@10-User", "plain\t0.0\t100.0\t100.0", "rich\t0.0\t0.0\t100.0"),
-    ]
+    def preferred(trial):
+        rich = trial.models[0] if trial.catch else ("first", "second")[trial.models.index("rich")]
+        return {"accuracy": rich if trial.catch else "tie", "distinctiveness": rich}
 
-    made = study(tmp_path / "compare", "compare")
-    persons, _ = simulate.people(made, {"plain": 1, "rich": 1})
-    answers = []
-    for number, session in enumerate(made.sessions):
-        for t in session:
-            rich = t.models[0] if t.catch else ("first", "second")[t.models.index("rich")]
-            response = {"accuracy": rich if t.catch else "tie", "distinctiveness": rich}
-            answers.append(Answer(persons[number].id, t.id, response, 900))
-    assert lines(made, persons, answers)[:3] == [
-        *("Criterion\tWin\tTie\tLoss", "Accuracy\t0.0\t100.0\t0.0", "Distinctiveness\t100.0\t0.0\t0.0"),
-    ]
+    models = ["plain\t0.0\t100.0\t100.0", "rich\t0.0\t0.0\t100.0"]
+    assert answered("order", ordered) == ["Model\tR@1-User\tR@5-User\tR@10-User", *models]
+    criteria = ["Accuracy\t0.0\t100.0\t0.0", "Distinctiveness\t100.0\t0.0\t0.0"]
+    assert answered("compare", preferred) == ["Criterion\tWin\tTie\tLoss", *criteria]
 
 
 def test_a_listeners_accuracy_is_found_again_in_93_of_100_studies(tmp_path):
@@ -145,20 +136,16 @@ def test_a_time_is_what_the_server_saw_where_the_page_says_more(tmp_path):
     assert found.people[0]["median_rt"] == pytest.approx(800, abs=0.01)
 
 
-@pytest.mark.parametrize(
-    ("damage", "sentence"),
-    [
-        ("people set session = 99", "the person 'subject-0000' is damaged"),
-        ("people set session = 'x'", "the person 'subject-0000' is damaged"),
-        ("people set started = 'x'", "the person 'subject-0000' is damaged"),
-        ("answers set rt = 'abc'", "'0000-000' cannot be used: its times are damaged"),
-        ("answers set received = 'x'", "'0000-000' cannot be used: its times"),
-        ("answers set response = '\"p0'", "'0000-000' cannot be used: choose one"),
-        ("answers set response = x'ff'", "'0000-000' cannot be used: choose one"),
-        ("answers set response = 5", "'0000-000' cannot be used: choose one"),
-        ("answers set trial = 'none'", "'none', which is none of this study's"),
-    ],
-)
+PERSON, TIMES, RESPONSE = "the person 'subject-0000' is damaged", "its times are damaged", "choose one"
+DAMAGE = {
+    **dict.fromkeys(("people set session = 99", "people set session = 'x'", "people set started = 'x'"), PERSON),
+    **dict.fromkeys(("answers set rt = 'abc'", "answers set received = 'x'"), f"'0000-000' cannot be used: {TIMES}"),
+    **{f"answers set response = {v}": f"'0000-000' cannot be used: {RESPONSE}" for v in ("'\"p0'", "x'ff'", "5")},
+    "answers set trial = 'none'": "'none', which is none of this study's",
+}
+
+
+@pytest.mark.parametrize(("damage", "sentence"), DAMAGE.items())
 def test_a_damaged_row_is_named_and_left_out_and_the_others_count(tmp_path, capsys, damage, sentence):
     made = study(tmp_path, "choose", sets=6)
     database, (persons, answers) = Answers(tmp_path / "study"), simulate.people(made, {"plain": 0.3, "rich": 0.7})
@@ -201,16 +188,16 @@ def test_a_database_that_goes_away_is_one_sentence_and_is_not_made_again(tmp_pat
 
 def test_the_command_line(tmp_path, capsys, database_url):
     study(tmp_path, "choose", sets=6)
-    assert main(["study", "size", "0.476", "0.428"]) == 0
-    assert capsys.readouterr().out.startswith("paired\t1134\t")
     folder = str(tmp_path / "study")
-    assert main(["study", "simulate", folder, "--accuracy", "0.5", "--studies", "2"]) == 0
-    assert "of 2 studies" in capsys.readouterr().out
-    assert main(["study", "results", folder]) == 2
-    assert "there are no answers yet" in capsys.readouterr().err
-    assert main(["study", "simulate", folder, "--accuracy", "other=0.5"]) == 2
-    assert "the models of the study are plain, rich" in capsys.readouterr().err
-    assert main(["study", "wave"]) == 2
+    for code, words, sentence in (
+        (0, ["size", "0.476", "0.428"], "paired\t1134\t"),
+        (0, ["simulate", folder, "--accuracy", "0.5", "--studies", "2"], "of 2 studies"),
+        (2, ["results", folder], "there are no answers yet"),
+        (2, ["simulate", folder, "--accuracy", "other=0.5"], "the models of the study are plain, rich"),
+        (2, ["wave"], "wave"),
+    ):
+        assert main(["study", *words]) == code
+        assert sentence in "".join(capsys.readouterr())
     made_of = [str(tmp_path / "plain.json"), str(tmp_path / "rich.json"), "--data", str(tmp_path / "data.json")]
     assert main(["study", "new", "compare", *made_of, "--out", str(tmp_path / "two")]) == 0
     database = Answers(tmp_path / "two", database_url)

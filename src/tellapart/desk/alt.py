@@ -29,14 +29,7 @@ from tellapart.decoding.rules import Search
 from tellapart.desk import site_templates
 from tellapart.desk.chatter import caption_in
 from tellapart.desk.lint import caption_words, faults, shared_captions
-from tellapart.desk.pages import (
-    HTML_SUFFIXES,
-    MARKDOWN_SUFFIXES,
-    Change,
-    PageImage,
-    PageText,
-    language_problem,
-)
+from tellapart.desk.pages import HTML_SUFFIXES, MARKDOWN_SUFFIXES, Change, PageImage, PageText, language_problem
 from tellapart.errors import BadPhoto, unexpected
 from tellapart.retrievers.retriever import Retriever, embed_photos
 

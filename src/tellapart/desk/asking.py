@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -287,15 +287,10 @@ def contrast_prompt(
         ask, made_by = model_asked(source, search), f"{source.identity} {search}"
         if ask is None:
             raise UserError("--contrast prompt needs a vision-language model that answers questions, or a server.")
-        session = partial(_opened, ask)
+        session = partial(nullcontext, ask)
     made_by += "" if detector is None else f" {detector.sha256}"
     objects_in = None if detector is None else partial(objects_by, detector)
     return ContrastPrompt(session, made_by, config, objects_in, context, prompt)
-
-
-@contextmanager
-def _opened(ask: Ask) -> Iterator[Ask]:
-    yield ask
 
 
 # Styles and languages
@@ -324,9 +319,8 @@ def translated(source: CaptionSource, ask: Ask, language: str) -> CaptionSource:
             for caption in batch:
                 if not caption.error and caption.text not in translations:
                     new.setdefault(caption.text, caption.file)
-            questions = [
-                Question(file, prompt=prompt.replace("{caption}", text), answers=1) for text, file in new.items()
-            ]
+            prompts = {text: prompt.replace("{caption}", text) for text in new}
+            questions = [Question(file, prompt=prompts[text], answers=1) for text, file in new.items()]
             reasons = {}
             for text, answer in zip(new, ask(questions) if questions else (), strict=True):
                 if answer.candidates:

@@ -111,8 +111,6 @@ def _row(row: Any) -> tuple[str, list[Candidate]]:
 
 
 def _is_logprob(value: Any) -> bool:
-    if value is None:
-        return True
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return False
+    if value is None or isinstance(value, bool) or not isinstance(value, int | float):
+        return value is None
     return -sys.float_info.max <= value <= 0 or value != value  # a whole number may be too large for a float

@@ -26,7 +26,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -215,11 +215,10 @@ def _checked(row: Any) -> Row:
 
 def _is_cut_off(line: bytes) -> bool:
     try:
-        json.loads(line)
+        with suppress(RecursionError):
+            json.loads(line)
     except ValueError:
         return True
-    except RecursionError:
-        pass
     return False
 
 
@@ -260,12 +259,8 @@ def _from_cells(cells: dict[str, str]) -> Row:
         row |= {"edited": True} if cells.get("edited", "").casefold() not in ("", "false", "0") else {}
     else:
         row |= {"error": tables.text_of(cells["error"])}
-    theirs = (
-        name
-        for name, cell in cells.items()
-        if cell and (name not in COLUMNS or name in ("review", "original", "language"))
-    )
-    return row | {name: tables.text_of(cells[name]) for name in theirs}
+    ours = set(COLUMNS) - {"review", "original", "language"}
+    return row | {name: tables.text_of(cell) for name, cell in cells.items() if cell and name not in ours}
 
 
 def _number(cell: str) -> float | None:
@@ -353,9 +348,8 @@ def rows_of_results(path: Path) -> Path:
 def require_ids(inputs: Sequence[Input], path: Path) -> None:
     for photo in inputs:
         if photo.id is None:
-            raise UserError(
-                f"--out {path}: COCO results need image ids, which {photo.file} has none of; give a data file."
-            )
+            why = f"COCO results need image ids, which {photo.file} has none of"
+            raise UserError(f"--out {path}: {why}; give a data file.")
 
 
 def write_results(rows: Iterable[Row], inputs: Sequence[Input], path: Path) -> None:

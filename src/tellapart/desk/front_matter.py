@@ -50,25 +50,20 @@ def read(text: str) -> FrontMatter:
     if front is None:
         return _json(text)
     start, body = front.start(2), front[2]
+    kind, parse = ("YAML", _yaml) if front[1] == "---" else ("TOML", _toml)
     try:
         if len(body) > _MOST:
             raise ValueError("it is too long")
-        if front[1] == "---":
-            values, spans = _yaml(body)
-        else:
-            values, spans = _toml(body)
+        values, spans = parse(body)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
-        kind = "YAML" if front[1] == "---" else "TOML"
         reason = " ".join(str(error).split())[:120]
         return FrontMatter(front.end(), [((), body)], [], f"the front matter is not read as {kind} ({reason})")
     entries = []
     for path, source, alt in _alts(values):
         first, last, fixed = spans.get(path, (0, 0, "its alt text is written in a way that is not edited"))
         entries.append(Entry(path, source, alt, start + first, start + last, fixed))
-    language = next(
-        (str(value) for path, value in values if path in (("lang",), ("language",), ("locale",)) and value), ""
-    )
-    return FrontMatter(front.end(), values, entries, language=language)
+    languages = (str(value) for path, value in values if path in (("lang",), ("language",), ("locale",)) and value)
+    return FrontMatter(front.end(), values, entries, language=next(languages, ""))
 
 
 def _json(text: str) -> FrontMatter:
@@ -92,16 +87,12 @@ def _alts(values: list[tuple[Path, object]]) -> Iterator[tuple[Path, str, str | 
     for path, value in values:
         if not path or not isinstance(path[-1], str) or not (key := _ALT_KEY.fullmatch(path[-1])):
             continue
-        near = {
-            name: other
-            for name, other in siblings[path[:-1]].items()
-            if isinstance(other, str)
-            and PurePath(other).suffix.lower() in PHOTO_SUFFIXES
-            and not _ALT_KEY.fullmatch(name)
-        }
+        texts = {name: text for name, text in siblings[path[:-1]].items() if isinstance(text, str)}
+        photos = {name: text for name, text in texts.items() if PurePath(text).suffix.lower() in PHOTO_SUFFIXES}
+        near = {name: text for name, text in photos.items() if not _ALT_KEY.fullmatch(name)}
         images = [name for name in near if name.startswith(key[1].lower())] if key[1] else list(near)
         if len(images) == 1 and (value is None or isinstance(value, str)):
-            yield path, str(near[images[0]]), value
+            yield path, near[images[0]], value
 
 
 def _yaml(text: str) -> tuple[list[tuple[Path, object]], dict[Path, tuple[int, int, str]]]:

@@ -189,7 +189,10 @@ def read(data: bytes, file: str) -> FileTexts:
                 if part.kind == b"XMP ":
                     result.add_packet(data[part.body : part.end])
         elif data[:4] not in (b"II*\0", b"MM\0*"):
-            _read_by_pillow(data, file, result)
+            with suppress(Exception), formats.open_image(data, file)[0] as image:  # decoders raise nearly anything
+                if isinstance(packet := image.info.get("xmp"), bytes):
+                    result.add_packet(packet)
+                _read_exif(image.info.get("exif", b""), result)
     _read_exif(exif_in(data), result)
     return result
 
@@ -223,13 +226,6 @@ def _read_png(data: bytes, result: FileTexts) -> None:
             _read_exif(text.profile, result)
         else:
             _read_resources(text.profile.removeprefix(_PHOTOSHOP), result)
-
-
-def _read_by_pillow(data: bytes, file: str, result: FileTexts) -> None:
-    with suppress(Exception), formats.open_image(data, file)[0] as image:  # decoders raise nearly anything
-        if isinstance(packet := image.info.get("xmp"), bytes):
-            result.add_packet(packet)
-        _read_exif(image.info.get("exif", b""), result)
 
 
 def _read_resources(data: bytes, result: FileTexts) -> None:
@@ -291,10 +287,9 @@ def _plain(text: str) -> str:
 
 
 def _decoded(text: bytes) -> str:
-    try:
+    with suppress(UnicodeDecodeError):
         return text.decode("utf-8")
-    except UnicodeDecodeError:
-        return text.decode("latin-1")
+    return text.decode("latin-1")
 
 
 # A caption into the packet
@@ -362,9 +357,6 @@ def _merge_jpeg(data: bytes, file: str, text: xmp.Text, options: MergeOptions) -
     return _spliced(data, [Edit(start, end, segment)], merged)
 
 
-# PNG: chunks with a check sum
-
-
 def _merge_png(data: bytes, file: str, text: xmp.Text, options: MergeOptions) -> Merged:
     parts = list(_parts_of_png(data))
     if any(part.kind == b"caBX" for part in parts):
@@ -380,9 +372,6 @@ def _merge_png(data: bytes, file: str, text: xmp.Text, options: MergeOptions) ->
     pixels = [part.start for part in parts if part.kind == b"IDAT"][0]  # noqa: RUF015 - an IndexError: it is damaged
     start, end = (there.start, there.after) if there else (pixels, pixels)
     return _spliced(data, [Edit(start, end, chunk)], merged)
-
-
-# WebP: chunks of a RIFF file
 
 
 def _merge_webp(data: bytes, file: str, text: xmp.Text, options: MergeOptions) -> Merged:

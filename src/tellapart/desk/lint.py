@@ -91,7 +91,7 @@ def faults(caption: str, file: str = "") -> list[str]:
         return ["refusal"]
     repeated = max(len(list(same)) for _, same in groupby(words))
     broken = {
-        "one-word": len(words) == 1 and not _is_unspaced(words[0]),
+        "one-word": len(words) == 1 and not any(map(_is_unspaced, words[0])),
         "long": length(caption) > LONGEST,
         "opening": has_opening(caption),
         "chatter": has_chatter(caption),
@@ -152,13 +152,12 @@ def _look_alikes(
             earlier.setdefault(content, []).append(file)
 
 
-def _in_runs(files: Sequence[str], position: Mapping[str, int]) -> Iterator[str]:
+def _in_runs(files: Sequence[str], position: Mapping[str, int]) -> list[str]:
     """The pictures that stand in a row of `RUN` or more."""
     # Along a row, place and rank grow together: their difference is the row's own.
-    for _, row in groupby(enumerate(files), key=lambda ranked: position[ranked[1]] - ranked[0]):
-        run = [file for _, file in row]
-        if len(run) >= RUN:
-            yield from run
+    rows = groupby(enumerate(files), key=lambda ranked: position[ranked[1]] - ranked[0])
+    runs = ([file for _, file in row] for _, row in rows)
+    return [file for run in runs if len(run) >= RUN for file in run]
 
 
 # Words
@@ -183,9 +182,9 @@ _PRONOUNCED = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "
 _UNSPACED = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN")
 
 
-def _is_unspaced(word: str) -> bool:
-    """True for what may be a whole sentence, in a script that has no spaces between words."""
-    return any(unicodedata.name(character, "").startswith(_UNSPACED) for character in word)
+def _is_unspaced(character: str) -> bool:
+    """True for scripts without spaces between words: a word may be a whole sentence."""
+    return unicodedata.name(character, "").startswith(_UNSPACED)
 
 
 def _is_file_name(caption: str, file: str) -> bool:

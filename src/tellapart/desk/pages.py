@@ -146,7 +146,6 @@ class PageText:
 
     def _find(self) -> None:
         front, start = self._parsed.front, self._parsed.front.end
-        self.language = front.language
         if front.problem:
             self.notes.append((0, "front matter", front.problem))
         for entry in front.entries:
@@ -172,9 +171,8 @@ class PageText:
         self.unseen = [match.start() for match in _LOOKS_SO.finditer(self.text, start) if match.start() not in located]
         for match in site_templates.SHORTCODE.finditer(self.text, start):
             self.notes.append((match.start(), " ".join(match[0].split()), "is written for a site generator"))
-        for node in self._parsed.nodes:
-            if node.kind == "html":
-                self.language = self.language or node.attributes.get("lang", "")
+        languages = (node.attributes.get("lang", "") for node in self._parsed.nodes if node.kind == "html")
+        self.language = front.language or next(filter(None, languages), "")
 
 
 _MAY_HAVE_IMAGES = re.compile(
@@ -191,7 +189,7 @@ def _nodes(masked: str, suffix: str) -> list[Node]:
         return of_html(masked)
     if suffix == ".mdx":
         masked = _SELF_CLOSED.sub(_closed, _COMPONENT.sub(lambda tag: f"<{tag[1]}x-{tag[2].replace('.', '-')}", masked))
-    return of_markdown(masked, mdx=suffix == ".mdx")
+    return of_html(str((_MDX if suffix == ".mdx" else _MARKDOWN).render(masked)))
 
 
 def _without_alts(nodes: list[Node]) -> list[Node]:
@@ -317,11 +315,8 @@ def _left(nodes: list[Node], number: int) -> str:
             return f"its {name} may be its text"
     if "usemap" in attributes or "ismap" in attributes:
         return "it is a map of links"
-    if all(
-        attributes.get(name, "").strip().removesuffix("px").isdecimal()
-        and float(attributes[name].strip().removesuffix("px")) <= 32
-        for name in ("width", "height")
-    ):
+    sides = [attributes.get(name, "").strip().removesuffix("px") for name in ("width", "height")]
+    if all(side.isdecimal() and float(side) <= 32 for side in sides):
         return "it is shown tiny"
     for outer in above(nodes, number):
         if outer.kind in _LINKS or outer.attributes.get("role") in ("link", "button", "tab", "menuitem"):
@@ -343,13 +338,9 @@ def _foreign(language: str) -> str:
 
 def language_problem(page: PageText, name: str) -> str:
     """A reason to caption no image of a page: it is in another language than captions are."""
-    suffixes = PurePath(name).suffixes
-    named = (
-        suffixes[-2][1:]
-        if len(suffixes) > 1 and re.fullmatch(r"\.[a-z]{2}(?:[-_][A-Za-z]{2,4})?", suffixes[-2])
-        else ""
-    )
-    return _foreign(page.language) if page.language else _foreign(named) if named else ""
+    named = (suffix[1:] for suffix in PurePath(name).suffixes[-2:-1])
+    language = page.language or next((tag for tag in named if re.fullmatch("[a-z]{2}(?:[-_][A-Za-z]{2,4})?", tag)), "")
+    return _foreign(language) if language else ""
 
 
 def _other(nodes: list[Node], number: int) -> str:
@@ -361,22 +352,14 @@ def _other(nodes: list[Node], number: int) -> str:
         return "is a button with a picture, whose alt text should say what it does"
     if node.kind == "area" and "href" in attributes and not named:
         return "is a link of a map, whose alt text should say where it leads"
-    if (
-        _TAG.match(f"<{node.kind}>")
-        and node.kind not in ("img", "input", "area", "image")
-        and ("src" in attributes or "image" in attributes)
-    ):
+    is_component = _TAG.match(f"<{node.kind}>") and node.kind not in ("img", "input", "area", "image")
+    if is_component and ("src" in attributes or "image" in attributes):
         return "" if named else "is a component, and not looked at"
     if node.kind in ("a", "button") and not named:
         inside = list(below(nodes, number))
         is_empty = not any(part.kind == "#text" and part.text.strip() for part in inside)
-        pictures = [part for part in inside if part.kind in ("img", "svg:svg")]
-        if (
-            is_empty
-            and len(pictures) == 1
-            and pictures[0].attributes.get("alt") == ""
-            and "aria-label" not in pictures[0].attributes
-        ):
+        pictures = [part.attributes for part in inside if part.kind in ("img", "svg:svg")]
+        if is_empty and len(pictures) == 1 and pictures[0].get("alt") == "" and "aria-label" not in pictures[0]:
             return "a link or button without a text: its picture's alt text is empty"
     return ""
 
@@ -489,10 +472,6 @@ def _markdown() -> MarkdownIt:
 
 _MARKDOWN = _markdown()
 _MDX = _markdown().disable("code")  # an indented line is no code there
-
-
-def of_markdown(text: str, *, mdx: bool) -> list[Node]:
-    return of_html(str((_MDX if mdx else _MARKDOWN).render(text)))
 
 
 _LIST_ITEM = re.compile(r" {0,3}(?:[-*+]|\d{1,9}[.)])\s")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -50,9 +50,7 @@ class Rows:
     of_photos: dict[str, list[Row]]
     others: list[Row] = field(default_factory=list)
     done: set[str] = field(default_factory=set)  # places of photos whose rows stay as they are
-    why: dict[str, str] = field(
-        default_factory=dict
-    )  # places of the others -> why a caption is made anew; "": there is none
+    why: dict[str, str] = field(default_factory=dict)  # places of the others -> why it is made anew; "": there is none
     changed: list[str] = field(default_factory=list)  # files with a caption by hand, and another picture than it had
 
     def all(self) -> list[Row]:
@@ -88,9 +86,8 @@ def arrange(rows: Sequence[Row], photos: Mapping[str, Input], settings: str, *, 
            this goes on with them
     """
     arranged = by_place(rows, photos)
-    pictures = _pictures(
-        photos, [at for at, existing in arranged.of_photos.items() if any("key" in row for row in existing)]
-    )
+    with_keys = [at for at, existing in arranged.of_photos.items() if any("key" in row for row in existing)]
+    pictures = _pictures(photos, with_keys)
     _settle(arranged, photos, pictures)
     for at, existing in arranged.of_photos.items():
         existing[:] = [_named(row, photos[at]) for row in existing]
@@ -141,15 +138,14 @@ def new_row(row: Row, replaced: Iterable[Row], picture: str, settings: str) -> R
 
     picture   SHA-256 of what the photo shows
     """
-    theirs = {name: value for old in replaced for name, value in old.items() if _is_theirs(name, value)}
+    # What people put there for themselves; some had a column `review` before it was ours.
+    items = [item for old in replaced for item in old.items()]
+    theirs = {
+        name: value for name, value in items if name not in COLUMNS or (name == "review" and value not in REVIEWS)
+    }
     if "error" in row:
         return row | theirs
     return row | {"key": str(Key(picture[:16], short_hash(settings), fingerprint(row)))} | theirs
-
-
-def _is_theirs(name: str, value: object) -> bool:
-    """True if people put it there for themselves; some had a column `review` before it was ours."""
-    return name not in COLUMNS or (name == "review" and value not in REVIEWS)
 
 
 def _named(row: Row, photo: Input) -> Row:
@@ -207,11 +203,10 @@ class Witness:
 
     def picture(self, name: str) -> str:
         """SHA-256, or nothing."""
-        try:
+        with suppress(BadPhoto):
             picture = identify(name).picture
-        except BadPhoto:
-            return ""
-        return picture if stamp_of(name) == self._stamps[name] else ""
+            return picture if stamp_of(name) == self._stamps[name] else ""
+        return ""
 
 
 def stamp_of(name: str) -> Stamp | None:
@@ -226,10 +221,9 @@ def _pictures(photos: Mapping[str, Input], wanted: Sequence[str]) -> dict[str, s
 
 
 def _picture(name: str) -> str:
-    try:
+    with suppress(BadPhoto):
         return identify(name).picture[:16]
-    except BadPhoto:
-        return ""
+    return ""
 
 
 def _exists(name: str) -> bool:
@@ -292,9 +286,8 @@ def _write(source: CaptionSource, inputs: Sequence[Input], out: RowStore, again:
         failed = Unusable(bar.message)
         for batch in batched(source.caption(todo), _SAVED_TOGETHER):
             rows = []
-            for caption, picture in zip(
-                batch, ordered_map(witness.picture, [caption.file for caption in batch]), strict=True
-            ):
+            pictures = ordered_map(witness.picture, [caption.file for caption in batch])
+            for caption, picture in zip(batch, pictures, strict=True):
                 place = place_of[caption.file]
                 row = _row(photos[place], caption, source.language)
                 rows.append(new_row(row, existing.of_photos[place], picture or caption.sha256, source.identity))

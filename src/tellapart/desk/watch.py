@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -56,13 +56,11 @@ class Arrivals:
 
 def _is_finished(file: str) -> bool:
     """True if a photo that was changed lately can be decoded; all its bytes are needed for that."""
-    try:
-        if clips.named_as_clip(file) or abs(time.time() - Path(file).stat().st_mtime) > _RECENT:
-            return True
-        photos.read(file, 8)
-    except (BadPhoto, OSError):
-        return False
-    return True
+    with suppress(BadPhoto, OSError):
+        if not clips.named_as_clip(file) and abs(time.time() - Path(file).stat().st_mtime) <= _RECENT:
+            photos.read(file, 8)
+        return True
+    return False
 
 
 def in_folders(paths: Sequence[str]) -> Callable[[], list[Input]]:
@@ -127,9 +125,8 @@ def _until_stopped() -> Iterator[None]:
     except ValueError:  # not in the main thread: the caller decides how to stop
         handlers = {}
     try:
-        yield
-    except KeyboardInterrupt:
-        pass
+        with suppress(KeyboardInterrupt):
+            yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)

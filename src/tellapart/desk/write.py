@@ -343,7 +343,7 @@ class Journal:
 
         captioned  whether a file is a photo whose caption these are: outside of our roots, only such are believed in
         """
-        undone, stay, media_in = Undone([], [], []), list[Change](), cache(_media_in)
+        stay, problems, media_in = list[Change](), list[str](), cache(_media_in)
         files_done, withdrawn = dict[Path, None](), dict[Path, None]()
         for change in reversed(self.changes):
             try:
@@ -356,18 +356,16 @@ class Journal:
                     withdrawn[change.file] = None
             except UserError as error:
                 stay.insert(0, change)
-                undone.problems.append(str(error))
+                problems.append(str(error))
             except Exception as error:
                 stay.insert(0, change)
-                undone.problems.append(str(unexpected(change.file, error)))
+                problems.append(str(unexpected(change.file, error)))
         if not dry_run and stay:
             files.replace(self.path, b"".join(change.line() for change in stay))
         elif not dry_run:
             self.path.unlink()
-        left = {change.file for change in stay}
-        undone.restored.extend(file for file in files_done if file not in left and file not in withdrawn)
-        undone.withdrawn.extend(withdrawn)
-        return undone
+        others = {change.file for change in stay} | withdrawn.keys()
+        return Undone([file for file in files_done if file not in others], list(withdrawn), problems)
 
     def _check(
         self, change: Change, captioned: Callable[[Path], bool], media_in: Callable[[Path], dict[str, list[Path]]]

@@ -75,12 +75,7 @@ class Results:
 
 
 def analyse(
-    study: Study,
-    people: Sequence[Person],
-    answers: Sequence[Answer],
-    *,
-    floor: float = FLOOR,
-    catch: float = CATCH,
+    study: Study, people: Sequence[Person], answers: Sequence[Answer], *, floor: float = FLOOR, catch: float = CATCH
 ) -> Results:
     trials, problems = study.trials(), list[str]()
     persons = dict[str, Person]()
@@ -220,15 +215,10 @@ def _paired(ours: Sequence[Row], theirs: Sequence[Row], k: int) -> dict[str, flo
 
 def _clusters(ours: Sequence[Row], theirs: Sequence[Row]) -> list[tuple[statistics.Numbers, statistics.Numbers]]:
     """The people and the sets of both models' answers, as numbers."""
-    clusters = []
-    for names in (
-        [[row.person.id for row in rows] for rows in (ours, theirs)],
-        [[row.trial.set for row in rows] for rows in (ours, theirs)],
-    ):
-        number = {name: place for place, name in enumerate(sorted({*names[0], *names[1]}))}
-        first, second = (np.array([number[name] for name in side], np.int64) for side in names)
-        clusters.append((first, second))
-    return clusters
+    rows = [*ours, *theirs]
+    names = ([row.person.id for row in rows], [row.trial.set for row in rows])
+    numbers = [np.unique(np.array(of_rows, object), return_inverse=True)[1] for of_rows in names]
+    return [(of_rows[: len(ours)], of_rows[len(ours) :]) for of_rows in numbers]
 
 
 def _preferences(study: Study, rows: Sequence[Row]) -> dict[str, Any]:

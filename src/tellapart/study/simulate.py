@@ -37,7 +37,9 @@ def people(
             set_ease = ease.setdefault(trial.set, float(random.normal()) * spread)
             chance = 1.0
             if not trial.catch:
-                accuracy = _accuracy(trial, accuracies)
+                # that the first caption shown leads to the photo, or is preferred to the second
+                shown = [accuracies[model] for model in trial.models]
+                accuracy = shown[0] if len(shown) == 1 else shown[0] / sum(shown) if sum(shown) else 0.5
                 threshold = normal.inv_cdf(accuracy) * math.sqrt(1 + 2 * spread**2) if 0 < accuracy < 1 else 0.0
                 chance = normal.cdf(threshold + ability + set_ease) if threshold or accuracy == 0.5 else accuracy
             response = _response(study.kind, trial, chance, random)
@@ -45,12 +47,6 @@ def people(
             time += rt / 1000
             answers.append(Answer(persons[-1].id, trial.id, response, rt, time))
     return persons, answers
-
-
-def _accuracy(trial: Trial, accuracies: Mapping[str, float]) -> float:
-    """Chance that the first caption shown leads to the photo, or is preferred to the second."""
-    shown = [accuracies[model] for model in trial.models]
-    return shown[0] if len(shown) == 1 else shown[0] / sum(shown) if sum(shown) else 0.5
 
 
 def _response(kind: Kind, trial: Trial, chance: float, random: np.random.Generator) -> Any:

@@ -48,21 +48,16 @@ def test_a_job_shows_the_steps_of_what_it_calls_and_ends_between_two_of_them():
     assert len(steps) == 2 == job.done + 1
 
 
-def test_a_job_that_has_no_steps_is_waited_for_no_longer_than_is_said():
+def test_a_job_that_has_no_steps_is_waited_for_no_longer_than_is_said_and_the_last_of_a_kind_are_kept():
     jobs, goes_on = Jobs(), threading.Event()
-    jobs.start("caption", lambda job: goes_on.wait(60))
-    assert not jobs.stop(0.1)
-    goes_on.set()
-    assert jobs.stop(30)
-
-
-def test_only_the_last_jobs_of_a_kind_are_kept():
-    jobs = Jobs()
-    first = jobs.start("caption", lambda job: None)
+    first = jobs.start("caption", lambda job: goes_on.wait(60))
     for _ in range(20):
         job = jobs.start("write", lambda job: None)
         wait_for(lambda job=job: not job.running)
-    assert [one.id for one in jobs.all()] == [first.id, 18, 19, 20, 21]
+    assert [job.id for job in jobs.all()] == [first.id, 18, 19, 20, 21]
+    assert not jobs.stop(0.1)
+    goes_on.set()
+    assert jobs.stop(30)
 
 
 class Stub:

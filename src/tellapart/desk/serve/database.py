@@ -16,8 +16,9 @@ import secrets
 import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -267,10 +268,8 @@ class Photos:
                     values = {"folder": self._key, "file": _escaped(name), "row": row, **_derived(row)}
                     connection.execute(insert(_photos).values(**values, version=secrets.token_hex(8)))
                 elif not _stands(old.row, row):
-                    try:
+                    with suppress(Changed):  # a person was quicker
                         self._update(connection, replace(old, row=row), secrets.token_hex(8))
-                    except Changed:  # a person was quicker
-                        continue
 
     def rename(self, photo: Photo, name: str) -> None:
         """The file of a photo was moved; decisions about it can be undone still.
@@ -310,7 +309,7 @@ class FolderRows:
     def __init__(self, photos: Photos):
         self._photos, self.path = photos, photos.name
         self.rows: list[Row] = []
-        self._seen: dict[int, Photo] = {}
+        self._stored: dict[int, Photo] = {}
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -318,29 +317,23 @@ class FolderRows:
         yield
 
     def read_again(self) -> list[Row]:
-        self._seen = {photo.id: photo for photo in self._photos.all()}
-        return [self._absolute(photo) for photo in self._seen.values()]
+        self._stored = {photo.id: photo for photo in self._photos.all()}
+        absolute = partial(os.path.join, self._photos.folder)
+        return [with_names(photo.row, absolute) | {"photo": photo.id} for photo in self._stored.values()]
 
     def keep(self, rows: Iterable[Row]) -> None:
         """Rows of files that were moved get their new names; all others are as they should be already."""
         self.rows = list(rows)
         for row in self.rows:
-            photo, name = self._seen.get(row.get("photo", 0)), below(self._photos.folder, row["file"])
+            photo, name = self._stored.get(row.get("photo", 0)), below(self._photos.folder, row["file"])
             if photo is not None and photo.file != name:
                 self._photos.rename(photo, name)
 
     def append(self, rows: Iterable[Row]) -> None:
         rows = list(rows)
-        self._photos.add(self._relative(row) for row in rows)
+        without_numbers = ({name: value for name, value in row.items() if name != "photo"} for row in rows)
+        self._photos.add(with_names(row, partial(below, self._photos.folder)) for row in without_numbers)
         self.rows += rows
-
-    def _absolute(self, photo: Photo) -> Row:
-        absolute = with_names(photo.row, lambda name: os.path.join(self._photos.folder, name))  # noqa: PTH118
-        return absolute | {"photo": photo.id}
-
-    def _relative(self, row: Row) -> Row:
-        row = {name: value for name, value in row.items() if name != "photo"}
-        return with_names(row, lambda name: below(self._photos.folder, name))
 
 
 def with_names(row: Row, change: Any) -> Row:
@@ -408,7 +401,6 @@ def _escaped(name: str) -> str:
 
 
 def _unescaped(name: str) -> str:
-    try:
+    with suppress(ValueError):
         return str(json.loads(f'"{name}"'))
-    except ValueError:
-        return name
+    return name
