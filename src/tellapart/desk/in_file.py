@@ -344,8 +344,8 @@ def _merge_jpeg(data: bytes, file: str, text: xmp.Text, options: MergeOptions) -
             raise BadPhoto(file, "holds several pictures (MPF), so nothing is written into it; use --xmp")
         if part.start == first and (part.kind == b"\xe0" or body.startswith(b"Exif\0")):
             first = part.end
-    there = _only([p for p in parts if p.kind == b"\xe1" and data.startswith(_XMP_IN_JPEG, p.body)], file)
-    merged = xmp.merge(data[there.body + len(_XMP_IN_JPEG) : there.end] if there else xmp.EMPTY, text, options)
+    existing = _only([p for p in parts if p.kind == b"\xe1" and data.startswith(_XMP_IN_JPEG, p.body)], file)
+    merged = xmp.merge(data[existing.body + len(_XMP_IN_JPEG) : existing.end] if existing else xmp.EMPTY, text, options)
     packet = merged.data
     if len(packet) + len(_XMP_IN_JPEG) > _LONGEST_SEGMENT:
         packet = _PADDING.sub(b"\n", packet)  # room that programs leave for one another
@@ -353,7 +353,7 @@ def _merge_jpeg(data: bytes, file: str, text: xmp.Text, options: MergeOptions) -
     if len(body) > _LONGEST_SEGMENT:
         raise BadPhoto(file, "its XMP and the caption do not fit into a JPEG together; use --xmp")
     segment = b"\xff\xe1" + (len(body) + 2).to_bytes(2, "big") + body
-    start, end = (there.start, there.end) if there else (first, first)
+    start, end = (existing.start, existing.end) if existing else (first, first)
     return _spliced(data, [Edit(start, end, segment)], merged)
 
 
@@ -364,13 +364,13 @@ def _merge_png(data: bytes, file: str, text: xmp.Text, options: MergeOptions) ->
     texts = list(_texts_of_png(data, parts))
     if any(text.is_foreign_xmp for text in texts):
         raise BadPhoto(file, "has XMP as ImageMagick writes it, which is not changed; use --xmp")
-    there = _only([text.part for text in texts if text.keyword == _XMP_IN_PNG and text.part.kind == b"iTXt"], file)
-    packet = next((text for text in texts if text.part == there), None)
+    existing = _only([text.part for text in texts if text.keyword == _XMP_IN_PNG and text.part.kind == b"iTXt"], file)
+    packet = next((text for text in texts if text.part == existing), None)
     merged = xmp.merge(packet.content if packet else xmp.EMPTY, text, options)
     body = b"iTXt" + _XMP_IN_PNG + b"\0\0\0" + (packet.between if packet else b"\0\0") + merged.data
     chunk = (len(body) - 4).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
     pixels = [part.start for part in parts if part.kind == b"IDAT"][0]  # noqa: RUF015 - an IndexError: it is damaged
-    start, end = (there.start, there.after) if there else (pixels, pixels)
+    start, end = (existing.start, existing.after) if existing else (pixels, pixels)
     return _spliced(data, [Edit(start, end, chunk)], merged)
 
 
@@ -380,10 +380,10 @@ def _merge_webp(data: bytes, file: str, text: xmp.Text, options: MergeOptions) -
     kinds = {part.kind: part for part in parts}
     if b"C2PA" in kinds:
         raise BadPhoto(file, _SIGNED)
-    there = _only([part for part in parts if part.kind == b"XMP "], file)
-    merged = xmp.merge(data[there.body : there.end] if there else xmp.EMPTY, text, options)
+    existing = _only([part for part in parts if part.kind == b"XMP "], file)
+    merged = xmp.merge(data[existing.body : existing.end] if existing else xmp.EMPTY, text, options)
     chunk = _chunk(b"XMP ", merged.data)
-    changes = [Edit(there.start, there.after, chunk) if there else Edit(place, place, chunk)]
+    changes = [Edit(existing.start, existing.after, chunk) if existing else Edit(place, place, chunk)]
     if b"VP8X" in kinds:
         flags = kinds[b"VP8X"].body
         changes.append(Edit(flags, flags + 1, bytes([data[flags] | 0x04])))

@@ -59,10 +59,10 @@ class Change:
     alt: str  # what the image's alt text is then
 
     @classmethod
-    def of(cls, image: PageImage, alt: str, before: str) -> Change:
-        """before: the page's text"""
+    def of(cls, image: PageImage, alt: str, text: str) -> Change:
+        """text: the page's"""
         written = image.written(alt)
-        if image.form == "value" and image.start == image.end and before[image.start - 1 : image.start] in ":=":
+        if image.form == "value" and image.start == image.end and text[image.start - 1 : image.start] in ":=":
             written = f" {written}"
         return cls(image, image.start, image.end, written, alt)
 
@@ -153,12 +153,12 @@ class PageText:
             fixed = "its key is there twice" if twice else entry.fixed
             image = PageImage(entry.source, entry.alt, entry.start, entry.end, "value", entry.path, "", fixed)
             self.images.append(image)
-        marks = _Marks(self._parsed, self.suffix)
+        marks = _marks(self._parsed, self.suffix)
         doubtful = set[int]()
         if self.suffix in MARKDOWN_SUFFIXES:
-            doubtful = code_for_some(self.text[start:], [mark.start for mark in marks.of_node.values()])
+            doubtful = code_for_some(self.text[start:], [mark.start for mark in marks.values()])
         for number, node in enumerate(self._parsed.nodes):
-            mark = marks.of_node.get(number)
+            mark = marks.get(number)
             place = start if mark is None else start + mark.start
             if node.kind == "img":
                 image = _image(self.text, self._parsed, number, mark, self.suffix)
@@ -167,7 +167,7 @@ class PageText:
                 self.images.append(image)
             elif reason := _other(self._parsed.nodes, number):
                 self.notes.append((place, node.attributes.get("src") or f"<{node.kind.removeprefix('x-')}>", reason))
-        located = {start + mark.start for mark in marks.of_node.values()}
+        located = {start + mark.start for mark in marks.values()}
         self.unseen = [match.start() for match in _LOOKS_SO.finditer(self.text, start) if match.start() not in located]
         for match in site_templates.SHORTCODE.finditer(self.text, start):
             self.notes.append((match.start(), " ".join(match[0].split()), "is written for a site generator"))
@@ -225,42 +225,38 @@ _TAG = re.compile(
 _INLINE = re.compile(r"(?<![\\$])!\[((?:[^\[\]\\]|\\.|\[[^\[\]]{0,500}\]){0,2000}?)\](?=[(\[])")
 
 
-class _Marks:
+def _marks(parsed: Parsed, suffix: str) -> dict[int, _Mark]:
     """The place of each node in the text: what looks like an image is marked, and the page parsed again."""
+    marks = [_Mark(match.start(), match.end(), match.end(), True) for match in _TAG.finditer(parsed.masked)]
+    if suffix in MARKDOWN_SUFFIXES:
+        marks += [_Mark(match.start(), *match.span(1), False) for match in _INLINE.finditer(parsed.masked)]
+    marks = sorted(marks, key=lambda mark: mark.place)
+    for _ in range(4):  # a mark that is no image's may have changed what others are
+        nodes, of_node = _with_marks(parsed.masked, suffix, marks)
+        if len(of_node) == len(marks) or not marks:
+            break
+        marks = [mark for mark in marks if mark in of_node.values()]
+    same = [(node.kind, node.parent) for node in nodes] == [(node.kind, node.parent) for node in parsed.nodes]
+    return of_node if same else {}
 
-    def __init__(self, parsed: Parsed, suffix: str):
-        self._text, self._suffix, self._name = parsed.masked, suffix, f"tellapart{secrets.token_hex(6)}"
-        marks = [_Mark(match.start(), match.end(), match.end(), True) for match in _TAG.finditer(parsed.masked)]
-        if suffix in MARKDOWN_SUFFIXES:
-            marks += [_Mark(match.start(), *match.span(1), False) for match in _INLINE.finditer(parsed.masked)]
-        marks = sorted(marks, key=lambda mark: mark.place)
-        self.of_node: dict[int, _Mark] = {}
-        for _ in range(4):  # a mark that is no image's may have changed what others are
-            nodes, of_node = self._parse(marks)
-            if len(of_node) == len(marks) or not marks:
-                break
-            marks = [mark for mark in marks if mark in of_node.values()]
-        if [(node.kind, node.parent) for node in nodes] == [(node.kind, node.parent) for node in parsed.nodes]:
-            self.of_node = of_node
 
-    def _parse(self, marks: Sequence[_Mark]) -> tuple[list[Node], dict[int, _Mark]]:
-        parts, place = [], 0
-        for number, mark in enumerate(marks):
-            written = f' {self._name}="{number}"' if mark.is_tag else f"{self._name}x{number}x"
-            parts += [self._text[place : mark.place], written]
-            place = mark.end
-        try:
-            nodes = _nodes("".join([*parts, self._text[place:]]), self._suffix)
-        except NotParsed:
-            return [], {}
-        of_node: dict[int, _Mark] = {}
-        for number, node in enumerate(nodes):
-            value = node.attributes.get(self._name)
-            if value is None and node.kind == "img" and node.attributes.get("alt", "").startswith(f"{self._name}x"):
-                value = node.attributes["alt"].removeprefix(f"{self._name}x").removesuffix("x")
-            if value is not None and value.isdecimal() and int(value) < len(marks):
-                of_node[number] = marks[int(value)]
-        return nodes, of_node
+def _with_marks(text: str, suffix: str, marks: Sequence[_Mark]) -> tuple[list[Node], dict[int, _Mark]]:
+    parts, place, name = [], 0, f"tellapart{secrets.token_hex(6)}"
+    for number, mark in enumerate(marks):
+        parts += [text[place : mark.place], f' {name}="{number}"' if mark.is_tag else f"{name}x{number}x"]
+        place = mark.end
+    try:
+        nodes = _nodes("".join([*parts, text[place:]]), suffix)
+    except NotParsed:
+        return [], {}
+    of_node: dict[int, _Mark] = {}
+    for number, node in enumerate(nodes):
+        value = node.attributes.get(name)
+        if value is None and node.kind == "img" and node.attributes.get("alt", "").startswith(f"{name}x"):
+            value = node.attributes["alt"].removeprefix(f"{name}x").removesuffix("x")
+        if value is not None and value.isdecimal() and int(value) < len(marks):
+            of_node[number] = marks[int(value)]
+    return nodes, of_node
 
 
 # What an image is

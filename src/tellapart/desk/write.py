@@ -145,12 +145,13 @@ class Writer:
         if target.is_symlink():
             raise BadPhoto(photo, f"{target} is a link, which is not written to")
         files.refuse_shared(target)
-        if self._kind == "in-file":
-            if target.suffix.lower() in RAW_SUFFIXES:
-                raise BadPhoto(photo, "is a RAW photo, which is never written into; use --xmp")
-            before = read_photo(target)
-        else:
+        before: bytes | None = None
+        if self._kind != "in-file":
             before = files.read_bytes(target, most=MOST_BYTES) if os.path.lexists(target) else None
+        elif target.suffix.lower() in RAW_SUFFIXES:
+            raise BadPhoto(photo, "is a RAW photo, which is never written into; use --xmp")
+        else:
+            before = read_photo(target)
         texts = {language or xmp.DEFAULT: one_line(row["caption"]) for language, row in rows.items()}
         text = xmp.Text(texts, all(map(is_by_hand, rows.values())), self._date)
         options = MergeOptions(replace=True)
@@ -165,7 +166,8 @@ class Writer:
     def _around(self, photo: str, place: Path, target: Path, before: bytes | None, text: xmp.Text) -> MergeOptions:
         """People's texts and ours in the photo's file and its sidecars, beside the packet that is merged into."""
         inside = in_file.FileTexts() if clips.is_clip(place) else in_file.read(read_photo(place), photo)
-        sidecars = [file for file in self._sidecars(place) if file != target and file.is_file()]
+        named = [place.with_name(f"{place.name}.xmp"), *([place.with_suffix(".xmp")] if self._has_short(place) else [])]
+        sidecars = [file for file in named if file != target and file.is_file()]
         packets = [(place, packet) for packet in inside.packets]
         packets += [(file, files.read_bytes(file, most=MOST_BYTES)) for file in sidecars]
         if self._kind == "in-file":
@@ -205,10 +207,10 @@ class Writer:
         return merged if before or merged.kept else replace(merged, edits=[Edit(0, 0, merged.data)])
 
     def _plain(self, before: bytes | None, target: Path, caption: str, options: MergeOptions) -> Merged:
-        there, data = (before or b"").strip(), (caption + "\n").encode("utf-8")
-        is_ours = not there or there == data.strip() or self.journal.wrote(target, before or b"")
+        existing, data = (before or b"").strip(), (caption + "\n").encode("utf-8")
+        is_ours = not existing or existing == data.strip() or self.journal.wrote(target, before or b"")
         kept = [*options.kept, *([] if is_ours or options.replace else ["text"])]
-        if kept or there == data.strip():
+        if kept or existing == data.strip():
             return Merged(before or b"", kept=kept)
         return Merged(data, [Edit(0, len(before or b""), data)])
 
@@ -224,9 +226,6 @@ class Writer:
         if other != photo:
             raise BadPhoto(photo, f"{target.name} belongs to {other} too; --name file gives each photo its own")
         return target
-
-    def _sidecars(self, place: Path) -> list[Path]:
-        return [place.with_name(f"{place.name}.xmp"), *([place.with_suffix(".xmp")] if self._has_short(place) else [])]
 
     def _has_short(self, place: Path) -> bool:
         """True if photo.xmp would be its own.  Of photo.cr2 and photo.jpg, it is that of the RAW photo."""
@@ -393,9 +392,10 @@ class Journal:
             row: dict[str, Any] = json.loads(line)
             back = [Edit(start, end, base64.b64decode(data, validate=True)) for start, end, data in row["back"]]
             change = Change(Path(row["file"]), row["before"], row["after"], back, row["time"], row["replaced"])
-            values = [*((place, int) for edit in back for place in edit[:2]), (change.before, str | None)]
-            values += [(change.after, str), (change.time, int | None), (change.replaced, bool)]
-            if not all(isinstance(value, kind) for value, kind in values) or not 0 <= (change.time or 0) < 1 << 63:
+            places, time = [place for edit in back for place in edit[:2]], change.time
+            is_whole = all(isinstance(place, int) for place in places) and isinstance(change.before, str | None)
+            is_whole = is_whole and isinstance(change.after, str) and isinstance(change.replaced, bool)
+            if not is_whole or not isinstance(time, int | None) or not 0 <= (time or 0) < 1 << 63:
                 raise ValueError
         except (ValueError, KeyError, TypeError, RecursionError, binascii.Error):
             raise UserError(f"{self.path}: line {number} is not of a journal of `tellapart write`.") from None

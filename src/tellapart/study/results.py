@@ -122,8 +122,8 @@ def _times(person: Person, answers: Sequence[Answer]) -> dict[str, float]:
     cannot be more than what lies between the two."""
     sent, times = person.started, {}
     for answer in sorted(answers, key=lambda answer: answer.received):
-        seen = 1000 * (answer.received - sent) if answer.received else math.inf
-        times[answer.trial], sent = min(float(answer.rt), seen), answer.received or sent
+        observed = 1000 * (answer.received - sent) if answer.received else math.inf
+        times[answer.trial], sent = min(float(answer.rt), observed), answer.received or sent
     return times
 
 

@@ -154,7 +154,8 @@ class Photos:
         filter  one of FILTERS
         search  words that the caption or the file's name must have
         """
-        wanted = and_(self._here, self._condition(filter), *map(_has, _folded(search).split()))
+        with_words = [_photos.c.folded.contains(word, autoescape=True) for word in _folded(search).split()]
+        wanted = and_(self._here, self._condition(filter), *with_words)
         with self._asking(), self._engine.connect() as connection:
             total = connection.execute(select(func.count()).select_from(_photos).where(wanted)).scalar_one()
             page = self._select().where(wanted).order_by(_photos.c.id).offset(offset).limit(limit)
@@ -385,10 +386,6 @@ def _derived(row: Row) -> dict[str, str]:
         "folded": _folded(f"{caption}\n{row['file']}"),
         "faults": ",".join(broken),
     }
-
-
-def _has(word: str) -> ColumnElement[bool]:
-    return _photos.c.folded.contains(word, autoescape=True)
 
 
 def _folded(text: str) -> str:
