@@ -287,10 +287,14 @@ def contrast_prompt(
         ask, made_by = model_asked(source, search), f"{source.identity} {search}"
         if ask is None:
             raise UserError("--contrast prompt needs a vision-language model that answers questions, or a server.")
-        session = partial(nullcontext, ask)
+        session = partial(_opened, ask)
     made_by += "" if detector is None else f" {detector.sha256}"
     objects_in = None if detector is None else partial(objects_by, detector)
     return ContrastPrompt(session, made_by, config, objects_in, context, prompt)
+
+
+def _opened(ask: Ask) -> AbstractContextManager[Ask]:
+    return nullcontext(ask)
 
 
 # Styles and languages
