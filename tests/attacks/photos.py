@@ -252,20 +252,9 @@ def png(
     """
     packer = zlib.compressobj(9)
     pixels = b"".join([packer.compress(row) for row in rows]) + packer.flush()
-    return png_chunks(width, height, [*more, (b"IDAT", pixels)], colour, bits, interlaced)
-
-
-def png_chunks(
-    width: int,
-    height: int,
-    chunks: Iterable[tuple[bytes, bytes]],
-    colour: int = GREY,
-    bits: int = 8,
-    interlaced: bool = False,
-) -> bytes:
     header = struct.pack(">IIBBBBB", width, height, bits, colour, 0, 0, interlaced)
     whole = [b"\x89PNG\r\n\x1a\n"]
-    for kind, data in [(b"IHDR", header), *chunks, (b"IEND", b"")]:
+    for kind, data in [(b"IHDR", header), *more, (b"IDAT", pixels), (b"IEND", b"")]:
         whole.append(struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)))
     return b"".join(whole)
 
@@ -401,17 +390,14 @@ def png_with_a_flipped_byte(folder: Path) -> Path:
     return of_bytes(folder, "flipped.png", bytes(whole))
 
 
+@cache
+def _black_square(side: int) -> bytes:
+    return png(side, side, [bytes(1 + (side + 7) // 8)] * side, bits=1)
+
+
 def bomb(folder: Path) -> Path:
     """110 kB that unpack, without a fault, to a black square of 30,000 pixels a side."""
     return of_bytes(folder, "bomb.png", _black_square(30_000))
-
-
-@cache
-def _black_square(side: int) -> bytes:
-    packer = zlib.compressobj(9)
-    row = bytes(1 + (side + 7) // 8)
-    pixels = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
-    return png_chunks(side, side, [(b"IDAT", pixels)], bits=1)
 
 
 def bomb_in_a_gif(folder: Path) -> Path:
@@ -423,10 +409,8 @@ def bomb_in_a_gif(folder: Path) -> Path:
 
 def bomb_in_the_text(folder: Path) -> Path:
     """A PNG of one pixel with a comment that unpacks to 20 MB."""
-    packer = zlib.compressobj(9)
-    comment = b"".join(packer.compress(bytes(1 << 20)) for _ in range(20)) + packer.flush()
-    pixel = zlib.compress(b"\0\0")
-    return of_bytes(folder, "text.png", png_chunks(1, 1, [(b"zTXt", b"Comment\0\0" + comment), (b"IDAT", pixel)]))
+    comment = b"Comment\0\0" + zlib.compress(bytes(20 << 20), 9)
+    return of_bytes(folder, "text.png", png(1, 1, [b"\0\0"], more=[(b"zTXt", comment)]))
 
 
 BROKEN: dict[str, Maker] = {
