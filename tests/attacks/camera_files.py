@@ -100,11 +100,7 @@ def dng(orientation: int = 1) -> bytes:
 
 def nef(orientation: int = 1) -> bytes:
     """Nikon: the other byte order; below, the picture, the sensor's data and another thumbnail."""
-    below = [
-        _jpeg(picture(orientation)),
-        _sensor(34713),
-        _jpeg(thumbnail()),
-    ]
+    below = [_jpeg(picture(orientation)), _sensor(34713), _jpeg(thumbnail())]
     return tiff([[(ORIENTATION, SHORT, [orientation])]], below, order=">")
 
 

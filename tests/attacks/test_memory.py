@@ -166,11 +166,8 @@ def test_libtiff_prints_nothing_and_the_photo_that_it_complains_of_is_damaged(tm
     with pytest.raises(BadPhoto, match=r"flood\.tif: is damaged \(libtiff: Fax3Decode1D\)$"):
         photos.read(attacks.flood(tmp_path), 32)
     assert capfd.readouterr() == ("", "")
-    assert photos.read(attacks.ODD["sixteen-bit TIFF"](tmp_path), 32).pixels.shape == (
-        32,
-        32,
-        3,
-    )  # the next one is judged anew
+    following = photos.read(attacks.ODD["sixteen-bit TIFF"](tmp_path), 32)  # judged anew
+    assert following.pixels.shape == (32, 32, 3)
 
 
 # Every command goes on

@@ -261,8 +261,9 @@ def score(
         >>> capscore.score({"1": "a red bus"}, {"1": ["a red bus", "the bus is red"]}, metrics="ROUGE-L")
         {'ROUGE-L': 1.0}
     """
-    options: dict[str, Any] = {"metrics": metrics, "df": df, "training": training, "split": split}
-    return _one(captions, references, **options, allow_missing=allow_missing).corpus
+    return _one(
+        captions, references, metrics=metrics, df=df, training=training, split=split, allow_missing=allow_missing
+    ).corpus
 
 
 def measure(
@@ -282,8 +283,9 @@ def measure(
         >>> scores.per_photo()["0"]
         {'ROUGE-L': 1.0}
     """
-    options: dict[str, Any] = {"metrics": metrics, "df": df, "training": training, "split": split}
-    return _one(captions, references, **options, allow_missing=allow_missing)
+    return _one(
+        captions, references, metrics=metrics, df=df, training=training, split=split, allow_missing=allow_missing
+    )
 
 
 def _one(captions: Any, references: Any, **options: Any) -> Scores:

@@ -57,10 +57,7 @@ def available() -> str | None:
 
 
 def spice(
-    hypotheses: Sequence[Sequence[str]],
-    references: Sequence[Sequence[Sequence[str]]],
-    *,
-    memory: str = "8G",
+    hypotheses: Sequence[Sequence[str]], references: Sequence[Sequence[Sequence[str]]], *, memory: str = "8G"
 ) -> Floats:
     """(N, 14) for `quotients`: for each of NAMES the photo's F and 1, or 0 and 0 where it is undefined.
 

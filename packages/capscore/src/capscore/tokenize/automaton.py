@@ -53,10 +53,7 @@ class Scanner:
     """All patterns at once. `step` is the automaton: state and character to state; 0 is the state without a way out."""
 
     def __init__(
-        self,
-        patterns: Sequence[str],
-        fragments: Mapping[str, str],
-        categories: Mapping[str, Callable[[str], bool]],
+        self, patterns: Sequence[str], fragments: Mapping[str, str], categories: Mapping[str, Callable[[str], bool]]
     ) -> None:
         """`fragments` are patterns that others name; `categories` are predicates named likewise, also inside [ ]."""
         self.fragments, self.categories = fragments, categories
