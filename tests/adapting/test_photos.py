@@ -19,57 +19,42 @@ def held_out(photos):
     return {example.file.read_bytes() for example in photos.of("val")}
 
 
-def test_half_is_held_out_by_what_the_photos_show_and_not_by_their_names(folder, tmp_path):
-    found = photo_files.find(folder)
-    assert (len(found.of("train")), len(found.of("val"))) == (20, 20)
+def sizes(photos):
+    return len(photos.of("train")), len(photos.of("val"))
+
+
+def test_half_is_held_out_by_what_the_photos_show_and_not_by_their_names(folder, tmp_path, monkeypatch):
+    """Captions of a data file are not read; a part is the same one each time, and again half held out."""
+    photos = photo_files.find(folder)
+    assert sizes(photos) == (20, 20)
     other = tmp_path / "other"
     other.mkdir()
     for i, file in enumerate(sorted(folder.iterdir(), reverse=True)):
         shutil.copy(file, other / f"renamed{i:02}.png")
-    assert held_out(photo_files.find(other)) == held_out(found)
+    assert held_out(photo_files.find(other)) == held_out(photos)
+    images = [{"id": i, "file": f"photos/{i:02}.png", "captions": ["a secret"]} for i in range(40)]
+    (tmp_path / "data.json").write_text(json.dumps({"dataset": "mine", "images": images}))
+    of_file = photo_files.find(tmp_path / "data.json")
+    assert of_file.name == "mine"
+    assert [example.captions for example in of_file.examples] == [()] * 40
+    assert held_out(of_file) == held_out(photos)
+    some = photos.some(10)
+    assert [e.file for e in some.examples] == [e.file for e in photo_files.find(folder).some(10).examples]
+    assert sizes(some) == (5, 5)
+    monkeypatch.setattr(photo_files, "MOST_HELD_OUT", 7)  # a report needs no more
+    assert sizes(photo_files.find(folder)) == (33, 7)
 
 
-def test_many_photos_have_no_more_held_out_than_a_report_needs(folder, monkeypatch):
-    monkeypatch.setattr(photo_files, "MOST_HELD_OUT", 7)
-    found = photo_files.find(folder)
-    assert (len(found.of("train")), len(found.of("val"))) == (33, 7)
-
-
-def test_a_copy_counts_once_whatever_its_metadata(folder):
+def test_a_copy_counts_once_and_photos_that_cannot_be_opened_are_named(folder, tmp_path):
     shutil.copy(folder / "00.png", folder / "copy.png")
-    found = photo_files.find(folder)
-    assert len(found.examples) == 40
-    assert found.copies == 1
-
-
-def test_photos_that_cannot_be_opened_are_named_and_the_others_used(folder):
     (folder / "gone.png").symlink_to(folder / "nowhere.png")
-    found = photo_files.find(folder)
-    assert len(found.examples) == 40
-    assert found.copies == 0
-    assert len(found.problems) == 1
-    assert "gone.png" in found.problems[0]
-
-
-def test_a_folder_of_copies_of_one_photo_is_refused(folder, tmp_path):
+    photos = photo_files.find(folder)
+    assert (len(photos.examples), photos.copies) == (40, 1)
+    (problem,) = photos.problems
+    assert "gone.png" in problem
     copies = tmp_path / "copies"
     copies.mkdir()
     for i in range(40):
         shutil.copy(folder / "00.png", copies / f"{i}.png")
     with pytest.raises(UserError, match=r"copies: all 40 photos are copies of one; there is nothing to tell apart\.$"):
         photo_files.find(copies)
-
-
-def test_captions_of_a_data_file_are_not_read(folder, tmp_path):
-    images = [{"id": i, "file": f"photos/{i:02}.png", "captions": ["a secret"]} for i in range(40)]
-    (tmp_path / "data.json").write_text(json.dumps({"dataset": "mine", "images": images}))
-    found = photo_files.find(tmp_path / "data.json")
-    assert found.name == "mine"
-    assert [example.captions for example in found.examples] == [()] * 40
-    assert held_out(found) == held_out(photo_files.find(folder))
-
-
-def test_some_photos_are_the_same_ones_each_time_and_again_half_held_out(folder):
-    found = photo_files.find(folder).some(10)
-    assert [example.file for example in found.examples] == [e.file for e in photo_files.find(folder).some(10).examples]
-    assert (len(found.of("train")), len(found.of("val"))) == (5, 5)
