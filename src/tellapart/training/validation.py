@@ -1,5 +1,5 @@
-"""What a run is judged by while it trains: captions of held-out photos, how often captions find their photo, and
-whether a policy collapses.
+"""Validation: captions of held-out photos by the measures, how often captions find their photo, and whether a policy
+collapses.
 """
 
 from __future__ import annotations
