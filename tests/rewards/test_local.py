@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from objectives.test_caption_weights import similarity_in
 from rewards.captions import sampled as captions_of
 from scored import ngrams
 from tellapart.rewards import Reward, SampledCaptions
@@ -70,43 +71,6 @@ def test_a_bonus_by_hand():
     )
 
 
-def test_a_word_that_is_said_again_gets_the_same_and_no_more_than_the_references_if_told_so():
-    consensus = Consensus([[[1, 2], [2, 2, 3]], [[4]], [[5]]], end=END)
-    captions = sampled([[2, 1, 2, 2]], [0])
-    (again,) = LocalDiscriminative(consensus, EVERYTHING)(captions).words.tolist()
-    assert again[0] == again[2] == again[3] > 0
-    config = LocalConfig(threshold=0.0, word_threshold=0.0, at_most_references=True)
-    (bounded,) = LocalDiscriminative(consensus, config)(captions).words.tolist()
-    assert bounded == [*again[:3], 0, 0, 0, 0, 0]
-
-
-def test_words_that_tell_a_photo_from_its_look_alikes_qualify_however_frequent_they_are():
-    """Word 1 is the most frequent of all, though not in photo 3; word 2 is in photo 0 alone; word 9 is nowhere."""
-    references = [[[1, 2, 7]], [[1, 3]], [[1, 4]], [[5, 7]], [[1, 6]], []]
-    consensus = Consensus(references, end=END)
-    config = LocalConfig(qualify="contrast", threshold=99.0, word_threshold=99.0)
-
-    def qualifying(look_alikes, stop_words=None):
-        groups = np.full((6, 3), -1)
-        groups[0, : len(look_alikes)] = look_alikes
-        reward = LocalDiscriminative(consensus, config, look_alikes=groups, stop_words=stop_words)
-        (words,) = reward(sampled([[1, 2, 7, 9]], [0])).words.tolist()
-        assert words[3:] == [0] * 5
-        return [word > 0 for word in words[:3]]
-
-    assert qualifying([1, 2]) == [False, True, True]
-    assert qualifying([3]) == [True, True, False]
-    assert qualifying([3, 1]) == [False, True, False]  # half of them is not fewer than half
-    assert qualifying([3, 3, 1]) == [True, True, False]
-    assert qualifying([3, 5]) == [True, True, False]  # of photo 5 nothing is known
-    assert qualifying([]) == qualifying([5]) == [False, False, False]
-    none = LocalDiscriminative(consensus, config, look_alikes=np.zeros((6, 0), int))
-    assert none(sampled([[1, 2]], [0])).words.abs().max() == 0
-    stop_words = torch.zeros(10, dtype=torch.bool)
-    stop_words[[1, 7]] = True
-    assert qualifying([3], stop_words) == [False, True, False]
-
-
 # By brute force
 
 WORDS = st.lists(st.integers(1, 5), max_size=6)
@@ -139,21 +103,6 @@ def by_definition(captions, photos, left_out, references, look_alikes, stop_word
     def norm(weights):
         return math.sqrt(sum(weight**2 for weight in weights.values()))
 
-    def sentence_reward(caption, texts):
-        total = 0.0
-        for text, n in product(texts, range(1, 5)):
-            # CIDEr-D is always of counts
-            counts, others = ngrams(caption, n), ngrams(text, n)
-            idf = {
-                g: math.log(len(told) / max(1, sum(g in document for document in documents)))
-                for g in counts.keys() | others.keys()
-            }
-            mine, theirs = ({g: c * idf[g] for g, c in bag.items()} for bag in (counts, others))
-            if norm(mine) and norm(theirs):
-                dot = sum(min(mine[g], theirs[g]) * theirs[g] for g in mine if g in theirs)
-                total += dot / norm(mine) / norm(theirs) * math.exp(-((shift(caption) - shift(text)) ** 2) / 72)
-        return 10 * total / 4 / len(texts) if texts else 0.0
-
     def shift(words):
         return max(len(words) - 1, 0)
 
@@ -161,7 +110,8 @@ def by_definition(captions, photos, left_out, references, look_alikes, stop_word
     for caption, photo, out in zip(captions, photos, left_out, strict=True):
         texts = [text for k, text in enumerate(told[photo]) if k != out]
         whole = caption + tail
-        sentences.append(sentence_reward(whole, texts))
+        # CIDEr-D is always of counts
+        sentences.append(sum(similarity_in(told, whole, text) for text in texts) / max(len(texts), 1))
         row, row_qualifies = [], []
         for place, word in enumerate(caption):
             if config.qualify == "rare":

@@ -227,16 +227,10 @@ def test_faithful_of_one_caption_each_is_the_precision_of_the_evaluation():
 @pytest.mark.parametrize(
     ("caption", "times"),
     [
-        ("", 0),
-        ("a dog", 0),
-        ("a dog and a cat", 0),  # "a" twice
         ("dog in a red in a cat", 0),  # "in a" twice
-        ("a dog in in a red", 1),  # "in" follows itself
-        ("a dog in in in a red", 2),
-        ("a dog and red dog", 1),  # "dog"
+        ("a dog in in in a red", 2),  # "in" follows itself
         ("a dog and a dog", 2),  # "dog", "a dog"
         ("dog dog dog", 3),  # "dog" twice more, "dog dog" once more
-        ("red dog red dog red dog", 7),  # 2 of "red", 2 of "dog", 2 of "red dog", 1 of "dog red"
     ],
 )
 def test_repetition_counts_what_is_said_again(caption, times):
