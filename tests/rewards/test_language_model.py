@@ -18,7 +18,7 @@ from tellapart.recipe import DataConfig, Recipe, RewardsConfig
 from tellapart.rewards import SampledCaptions, registry
 from tellapart.rewards.language_model import Fluency, coco, learned, readable
 from tellapart.training.preparation import not_learned_from
-from test_kneser_ney import TOY, by_definition, known, padded
+from test_kneser_ney import TOY, by_definition, padded, with_unknown
 
 HERE = Path(__file__).parents[1]
 WORDS = WordTokenizer(["a", "dog", "runs", "on", "grass", "bed", "zebras", "two"])  # "cat" is <unk> to it
@@ -30,9 +30,9 @@ def sampled(texts, *, width=None):
 
 def by_loops(words, *, ended=True):
     """Means of log p(w | three before) - log p(w), what they lack of 2, and the lowest's lack of -1.3, to -5.5."""
-    frequencies = [word for text in TOY for word in [*known(text), "</s>"]]
+    frequencies = [word for text in TOY for word in [*with_unknown(text), "</s>"]]
     terms = []
-    for place, word in enumerate([*known(words), "</s>"][: None if ended else -1]):
+    for place, word in enumerate([*with_unknown(words), "</s>"][: None if ended else -1]):
         history = padded(words)[place : place + 3]
         share = frequencies.count(word) / len(frequencies)
         terms.append(math.log(by_definition(history, word)) - math.log(share))
