@@ -10,16 +10,15 @@ A photo is made ready as the folder says; photos go through one by one, so that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from capscore import files
 from tellapart.data.media import clips
+from tellapart.data.media.photos import Photo
 from tellapart.detectors.detector import BadDetector, Detections, Failed, settings, sure_ones
 from tellapart.encoders import pretrained
 from tellapart.encoders.towers import INSTALL
@@ -36,14 +35,6 @@ _OTHER_NAMES = {  # of COCO's classes, as some detectors have them
     "diningtable": "dining table",
     "tvmonitor": "tv",
 }
-
-
-@dataclass(frozen=True)
-class Resized:
-    """pixels  (h, w, 3)"""
-
-    pixels: NDArray[np.uint8]
-    sha256: str
 
 
 class Detr:
@@ -68,7 +59,7 @@ class Detr:
         except (TypeError, ValueError, AttributeError) as error:
             raise pretrained.not_ready(file, error) from None
         try:
-            self(Resized(np.full((64, 64, 3), 128, np.uint8), ""))
+            self(Photo(np.full((64, 64, 3), 128, np.uint8), ""))
         except Failed as error:
             raise BadDetector(source, f"{error.reason}.") from None
 
@@ -78,12 +69,12 @@ class Detr:
         photos = {"image_size": self.size, "resample": int(self.resample), "mean": self.mean, "std": self.std}
         return weights | photos | settings(len(self.labels))
 
-    def read(self, source: clips.Source) -> Resized:
+    def read(self, source: clips.Source) -> Photo:
         image, sha256 = clips.upright(source)
-        return Resized(np.array(image.resize(resized(image.size, self.size), self.resample)), sha256)
+        return Photo(np.array(image.resize(resized(image.size, self.size), self.resample)), sha256)
 
     @torch.inference_mode()
-    def __call__(self, photo: Resized) -> Detections:
+    def __call__(self, photo: Photo) -> Detections:
         images = pretrained.normalised(photo.pixels[None], self.mean, self.std, torch.device("cpu"))
         try:
             output = self.network(pixel_values=images)

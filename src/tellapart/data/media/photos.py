@@ -99,7 +99,7 @@ class Ready(Protocol):
 
 @dataclass(frozen=True)
 class Photo:
-    pixels: NDArray[np.uint8]  # (size, size, 3)
+    pixels: NDArray[np.uint8]  # (size, size, 3), or in a network's own shape
     sha256: str  # of the file's bytes
 
 
