@@ -20,6 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
+from tellapart.data.media import photos
+
 RED, GREEN, BLUE, YELLOW = (220, 30, 30), (20, 160, 40), (30, 40, 200), (230, 220, 20)
 QUADRANTS = (RED, GREEN, BLUE, YELLOW)  # top left, top right, bottom left, bottom right
 GREYS = (0, 85, 170, 255)  # the same, for photos without colour
@@ -442,3 +444,14 @@ BROKEN: dict[str, Maker] = {
     "decompression bomb in a GIF": bomb_in_a_gif,
     "decompression bomb in the text of a PNG": bomb_in_the_text,
 }
+
+
+def assert_shows(source, colours=QUADRANTS, tolerance=8):
+    """The colours in the middle of the quadrants, within what compression changes.
+
+    source  a file, a picture that was opened, or a photo that was read
+    """
+    photo = source if isinstance(source, photos.Photo) else photos.read(source, 32)
+    low, high = len(photo.pixels) // 4, len(photo.pixels) * 3 // 4
+    shown = [photo.pixels[row, column] for row in (low, high) for column in (low, high)]
+    np.testing.assert_allclose(np.array(shown, int), np.array(colours), atol=tolerance)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 from torch import nn
 
 from capscore.errors import UserError
@@ -20,6 +21,8 @@ from tellapart import encoders
 from tellapart.encoders import encoder as encoder_module
 from tellapart.encoders.efficientnet_lite import EfficientNetLite, SameConv, fold
 from tellapart.encoders.encoder import Encoder
+from tellapart.encoders.loading import load
+from tellapart.models.parts import encoder_from
 from tellapart.recipe import EncoderConfig
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "efficientnet_lite2.json").read_text())
@@ -211,3 +214,35 @@ def test_the_quick_gradient_of_a_convolution_by_channel_is_that_of_autograd(stri
 
     photo = torch.randn(2, 6, side, side, dtype=torch.double)
     assert torch.autograd.gradcheck(convolved, [tensor.requires_grad_() for tensor in (photo, weight, bias)])
+
+
+# The tuned encoder that comes with the package: EfficientNet-Lite2 with other last blocks
+
+TUNED, CPU = EncoderConfig("efficientnet_lite2_tuned", image_size=64, grid=2), torch.device("cpu")
+
+
+def test_only_the_last_six_of_its_21_blocks_and_the_head_differ_from_the_published_network():
+    stored = load_file(encoders.BUNDLED / f"{TUNED.name}.safetensors")
+    assert {name.rsplit(".", 2)[0] for name in stored if name.startswith("blocks.")} <= {
+        f"blocks.{block}" for block in range(15, 21)
+    }
+    assert {name.split(".")[0] for name in stored} == {"blocks", "head"}
+    base = load_file(encoders.BUNDLED / "efficientnet_lite2.safetensors")
+    for name, tensor in stored.items():
+        assert tensor.shape == base[name].shape
+        assert not torch.equal(tensor, base[name])
+
+
+def test_torch_and_onnxruntime_see_the_same(monkeypatch):
+    by_graph = load(TUNED, CPU)(some_pictures(2, 64))
+    monkeypatch.setattr(encoder_module.onnx, "is_installed", lambda: False)
+    by_torch = load(TUNED, CPU)(some_pictures(2, 64))
+    torch.testing.assert_close(by_graph.grid, by_torch.grid, rtol=0, atol=1e-4)
+    untouched = load(EncoderConfig("efficientnet_lite2", image_size=64, grid=2), CPU)(some_pictures(2, 64))
+    assert (by_torch.grid - untouched.grid).abs().mean() > 0.01
+
+
+def test_a_model_finds_it_by_its_name_and_need_not_carry_it():
+    encoder = load(TUNED, CPU)
+    assert encoder.part is None
+    assert encoder_from(encoder.identity, CPU).weights_sha256 == encoder.weights_sha256

@@ -1,4 +1,5 @@
-"""Clips: exact frames, by number and by time, whatever the container and the frame rate."""
+"""Clips: exact frames, by number and by time, whatever the container and the frame rate; segments of clips as items of
+their own, and shots of generated videos."""
 
 import subprocess
 import sys
@@ -10,8 +11,9 @@ import pytest
 from PIL import Image
 
 from support.clips import counted, number_in, rotate, write_clip
-from tellapart.data.media import clips
-from tellapart.data.media.clips import is_clip, open_clip
+from tellapart.data.examples import Segment, file_of, segment_of
+from tellapart.data.media import clips, photos
+from tellapart.data.media.clips import cuts, is_clip, open_clip, pieces, shots
 from tellapart.errors import BadPhoto
 
 UNEVEN = np.cumsum([0.04, 0.04, 0.5, 0.02, 1.7, 0.04, 0.04, 0.9, 0.02, 0.3] * 4)
@@ -147,3 +149,96 @@ def test_memory_does_not_grow_with_the_length_of_a_video(tmp_path):
         assert count == length
         peaks.append(peak)
     assert peaks[1] - peaks[0] < 8 << 10  # KB; all frames would be 270 MB
+
+
+# Segments
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("a.mp4#t=1.5,20", ("a.mp4", 1.5, 20.0)),
+        ("a.mp4#t=3", ("a.mp4", 3.0, float("inf"))),
+        ("a#t=1#t=5,2", ("a#t=1", 5.0, 5.0)),
+        ("a.mp4", None),
+        ("a.mp4#t=x", None),
+        ("a.mp4#t=1e9,2", None),
+    ],
+)
+def test_the_name_of_a_segment(name, found):
+    assert segment_of(name) == (None if found is None else Segment(*found))
+    written = Segment("a.mp4", 0, 12.3456).name
+    assert (written, segment_of(written)) == ("a.mp4#t=0,12.346", ("a.mp4", 0, 12.346))
+
+
+def test_a_segment_has_the_frames_that_are_shown_in_its_time(tmp_path):
+    file = write_clip(tmp_path / "a.mp4", 60)  # 25 a second
+    with open_clip(Segment(file, 1, 2).name) as clip:
+        assert [number_in(frame) for frame in clip.frames(range(len(clip)))] == list(range(25, 50))
+        assert clip.duration == pytest.approx(1)
+        assert [number_in(frame) for frame in clip.frames([clip.index_at(time) for time in (0, 0.5, 9)])] == [
+            25,
+            37,
+            49,
+        ]
+        assert [number_in(frame) for frame in clip.frames([-50, 50])] == [25, 49]
+    for moment, number in ((1.01, 25), (99, 59)):  # a moment is one frame
+        with open_clip(Segment(file, moment, moment).name) as clip:
+            assert [number_in(frame) for frame in clip.frames(range(len(clip)))] == [number]
+
+
+def test_segments_are_told_apart_by_their_times(tmp_path):
+    file = write_clip(tmp_path / "a.mp4", 60)
+    names = [str(file), Segment(file, 0, 1).name, Segment(file, 1, 2).name]
+    assert len({photos.sha256(name) for name in names}) == 3
+    before = photos.sha256(names[1])
+    write_clip(file, 50)
+    assert photos.sha256(names[1]) != before
+
+
+def test_a_file_that_has_such_a_name_is_itself(tmp_path):
+    file = write_clip(tmp_path / "a.mp4", 10).rename(tmp_path / "b#t=0,1")
+    assert segment_of(file) is None
+    assert file_of(file) == file
+
+
+# Shots
+
+
+def scene(seed, count, noise=10):
+    """A coloured pattern that moves a little, with noise."""
+    random = np.random.default_rng(seed)
+    colours = random.integers(0, 256, (4, 3))
+    base = np.kron(colours.reshape(2, 2, 3), np.ones((32, 32, 1)))
+    for number in range(count):
+        shaken = np.roll(base, number % 5, axis=1) + random.normal(0, noise, base.shape)
+        yield shaken.clip(0, 255).astype(np.uint8)
+
+
+@pytest.fixture
+def video(tmp_path):
+    """Shots of 75, 100, 10 and 65 frames: cuts at 3, 7 and 7.4 seconds of 10."""
+    frames = [frame for seed, count in enumerate((75, 100, 10, 65)) for frame in scene(seed, count)]
+    return write_clip(tmp_path / "a.mp4", frames)
+
+
+def test_cuts_are_found_where_they_are_and_nowhere_else_and_no_shot_is_too_short_to_be_described(video):
+    with open_clip(video) as clip:
+        assert cuts(clip) == pytest.approx([3.0, 7.0, 7.4], abs=1e-3)
+        assert np.array(pieces(clip, 4)) == pytest.approx(np.array([(0, 4), (4, 8), (8, 10)]))
+        assert np.array(shots(clip)) == pytest.approx(np.array([(0, 3), (3, 7), (7, 10)]), abs=1e-3)
+        assert len(shots(clip, shortest=0.1)) == 4
+
+
+def test_a_video_that_gets_dark_slowly_has_one_shot(tmp_path):
+    frames = [np.full((64, 64, 3), 250 - number, np.uint8) for number in range(200)]
+    with open_clip(write_clip(tmp_path / "a.mp4", frames)) as clip:
+        assert len(shots(clip, shortest=0.1)) <= 200 // 64 + 1  # at most where a whole picture changes its bin
+        assert len(shots(clip)) <= 4
+
+
+def test_a_gap_of_years_between_two_frames_makes_no_pieces(tmp_path):
+    frames = list(scene(0, 3))
+    with open_clip(write_clip(tmp_path / "a.mkv", frames, [0, 0.04, 2_000_000], codec="ffv1")) as clip:
+        assert clip.duration > 1_900_000
+        assert len(pieces(clip, 1)) == 2
