@@ -13,7 +13,7 @@ def parser() -> Parser:
     from tellapart.album import DEFAULT
     from tellapart.retrievers import DEFAULT as RETRIEVER
 
-    parser = Parser(
+    return Parser(
         "adapt",
         "Fine-tune a captioner on your photos; no captions are needed (DiscriTune).  A retriever has to find each\n"
         "photo of a batch by its caption: that is the reward.\n"
@@ -31,8 +31,6 @@ def parser() -> Parser:
         "\n"
         "A call that was stopped continues when it is repeated.  Exit 1: some photos could not be used; each is named.",
         "tellapart adapt holiday/ --out runs/holiday\n  tellapart caption holiday/ --model runs/holiday",
-    )
-    return parser.options(
         f"""
         FOLDER...            folders, photos, or data files without captions
         --model M={DEFAULT}  the captioner to start from

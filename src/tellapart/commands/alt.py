@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def parser() -> Parser:
-    parser = Parser(
+    return Parser(
         "alt",
         'Find the images of HTML and Markdown pages that have no alt text, a file\'s name or "image",\n'
         "and describe them: told apart from the other images of the page, in at most 125 characters.\n"
@@ -26,8 +26,6 @@ def parser() -> Parser:
         "charts, dividers, pages in other languages, templates and what else is not sure are named and left to you.\n"
         "Exit 1: a page or an image could not be read.",
         "tellapart alt site/ --write",
-    )
-    return parser.options(
         f"""
         SITE           a folder with pages, images and further folders
         --write        change the pages

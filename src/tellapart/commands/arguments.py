@@ -18,10 +18,12 @@ _ENTRY = re.compile(r"(--)?(\S+?)(\?|\.\.\.)?(?: ([^\s=]+?)(\.\.\.)?)?(!)?(?:=(\
 
 
 class Parser(command.Parser):
-    """The parser of a command of tellapart."""
+    """The parser of a command of tellapart; its first options may come with it."""
 
-    def __init__(self, command: str, description: str, example: str):
+    def __init__(self, command: str, description: str, example: str, table: str = "", /, **details: Any):
         super().__init__(f"tellapart {command}", description, example)
+        if table:
+            self.options(table, **details)
 
     def options(
         self, table: str, title: str = "", about: str | None = None, /, *, exclusive: bool = False, **details: Any

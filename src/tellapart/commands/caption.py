@@ -63,8 +63,6 @@ def parser() -> Parser:
         "With --n-best N, rows list N captions of a photo, and N lines are printed; --candidates reads such rows.\n"
         "With --watch, photos get captions as they appear, told apart from those that are there (or --among).",
         "tellapart caption holiday/ --among holiday/ --out captions.jsonl",
-    )
-    parser.options(
         f"""
         PATH...            a photo, a clip, a folder of them, or DATA.json
         --model MODEL      from `tellapart models`, a run folder, or a vision-language model of transformers (BLIP, GIT,

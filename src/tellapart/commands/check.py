@@ -13,7 +13,7 @@ from tellapart.commands.arguments import Parser
 
 
 def parser() -> Parser:
-    parser = Parser(
+    return Parser(
         "check",
         "Check the captioners, encoders, rewards, measures and readers of a plugin, as our own are tested:\n"
         "for example that a captioner's `step` says what its `forward` says, that padding changes nothing, that\n"
@@ -22,8 +22,6 @@ def parser() -> Parser:
         "\n"
         "Exit 1: something failed.",
         "tellapart check --plugin my_captioner.py\n  tellapart check pairs.tsv --plugin my_reader.py",
-    )
-    return parser.options(
         """
         SOURCE?       for readers: a file that they read
         --photos DIR  for readers: where the photos are

@@ -25,8 +25,6 @@ def parser() -> Parser:
         "With --evaluation: recall against batch size, for runs that differ in it.\n"
         "Exit 1: some photos could not be used; each is reported.",
         "tellapart compare runs/plain_xe runs/plain_scst --data flickr8k.json --out comparison",
-    )
-    parser.options(
         f"""
         RUN...               a run folder; one column of the table
         --out DIR            folder for the report and figures (default: print a table only)

@@ -31,17 +31,15 @@ _SUBTITLE = (
 
 
 def parser() -> Parser:
-    parser = Parser(
+    return Parser(
         "demo",
         "Caption the embedded album (groups of look-alike photos) with each embedded captioner, measure how well the\n"
         "captions tell photos apart, and re-rank those of one group.  Writes DIR/report.html and DIR/captions.",
         "tellapart demo --out demo",
-    )
-    return parser.options(
         """
         --out DIR=demo  output folder
         --train         first fine-tune the default captioner on the album; takes a minute
-        """
+        """,
     )
 
 

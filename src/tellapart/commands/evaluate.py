@@ -34,8 +34,6 @@ def parser() -> Parser:
         "Run it again with the same DIR to resume.\n"
         "Exit 1: some photos or captions could not be used; each is named.",
         "tellapart evaluate plain human --data flickr8k.json coco.json --retriever word judge --out evaluation",
-    )
-    parser.options(
         f"""
         MODEL...          a row of the table
         --data DATA...!   data files, or folders of photos (no references)

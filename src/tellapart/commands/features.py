@@ -40,12 +40,10 @@ def parser() -> Parser:
         "Recipes use them by name: encoder: {name: NAME}.",
         "tellapart features coco.json --encoder resnet101 --image-size 448 --grid 14\n"
         "  tellapart features coco.json --from trainval_36.tsv test2014_36.tsv --name bottom_up_36 --cap 36",
-    )
-    parser.options(
         """
         DATA                a data file, or a folder of photos or clips
         --out DIR=features  cache folder
-        """
+        """,
     )
     parser.options(
         f"""

@@ -25,7 +25,7 @@ def parser() -> Parser:
 
     width = max(map(len, RULES))
     listed = "".join(f"  {name:<{width}}  {meaning}\n" for name, meaning in RULES.items())
-    parser = Parser(
+    return Parser(
         "lint",
         "Check captions and alt texts for what accessibility checkers flag:\n"
         "\n"
@@ -34,8 +34,6 @@ def parser() -> Parser:
         "Prints FILE<TAB>RULE<TAB>CAPTION lines, and the number of each rule on stderr.\n"
         "Exit 0: nothing found; 1: something found, or unreadable photos; 2: wrong arguments.",
         "tellapart lint captions.jsonl --among holiday/ --ignore one-word,opening",
-    )
-    return parser.options(
         """
         CAPTIONS      {id: caption}, COCO results [{image_id, caption}], or a file of `tellapart caption --out`
         --among PATH  the photos, as a folder or DATA.json: reports photos without a caption, allows exact copies to

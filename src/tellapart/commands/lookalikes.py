@@ -20,7 +20,7 @@ _SUFFIXES = (".json", ".json.gz", ".html")
 
 def parser() -> Parser:
     alike, duplicates = embedded_thresholds()
-    parser = Parser(
+    return Parser(
         "lookalikes",
         "Find the photos that look like each photo of a collection, within its split.  A photo may have none:\n"
         "only photos that are similar enough count.\n"
@@ -30,8 +30,6 @@ def parser() -> Parser:
         "writes the groups to --out.  Exit 1: some photos could not be used; each is reported with the reason, also\n"
         "in the output (kind: error, with the reason in place of OTHER FILE).",
         "tellapart lookalikes holiday/ --out sheet.html",
-    )
-    return parser.options(
         f"""
         DATA...          a data file, or folders of photos
         --k N=5          maximum number of look-alikes per photo

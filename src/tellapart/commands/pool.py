@@ -12,7 +12,7 @@ from tellapart.commands.arguments import DEVICE, Parser, extra, port
 def parser() -> Parser:
     from tellapart.retrievers import DEFAULT
 
-    parser = Parser(
+    return Parser(
         "pool",
         "Write what rewards need of a set of photos to a folder: image vectors, look-alikes, references and document\n"
         "frequencies.  TRL, ms-swift and verl score captions with it (docs/trainers.md), or any trainer by HTTP:\n"
@@ -20,8 +20,6 @@ def parser() -> Parser:
         "\n"
         "Exit 1: some photos could not be used; each is named.",
         "tellapart pool coco.json --split train --out POOL\n  tellapart pool POOL --serve geg_avg cider_d --port 8010",
-    )
-    return parser.options(
         f"""
         DATA             a data file or a folder of photos; with --serve, a pool
         --out POOL       folder to write to

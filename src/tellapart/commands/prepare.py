@@ -24,8 +24,6 @@ def parser() -> Parser:
         "prepare",
         f"Convert a data set to the JSON format that all other commands read.\n\nformats:\n{formats}",
         "tellapart prepare karpathy dataset_coco.json --photos coco/ --out coco.json",
-    )
-    parser.options(
         """
         FORMAT           one of the formats above
         SOURCE...        the file or folder to read; several parts of one data set, such as train and val, become one

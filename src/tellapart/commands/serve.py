@@ -28,8 +28,6 @@ def parser() -> Parser:
         "The page is for this machine only.  With another --host, a token is needed: it is part of the printed\n"
         f"address, or that of the environment variable {TOKEN}.",
         "tellapart serve holiday/",
-    )
-    parser.options(
         f"""
         FOLDER?         photos, with the folders in it
         --model MODEL   from `tellapart models`, a run folder or a hub id (default: the embedded one)

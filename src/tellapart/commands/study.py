@@ -54,8 +54,6 @@ def _new(arguments: list[str]) -> int:
         "Make a study folder.  Every caption gets the same number of answers, a person sees a photo once, and\n"
         "all is drawn by the seed.",
         _EXAMPLE,
-    )
-    parser.options(
         f"""
         KIND             order: a caption, its photo and the 20 others that it fits best; people put the ten most
                          fitting in order (GEG's first study).  compare: two captions of a photo; which is more
@@ -133,8 +131,6 @@ def _results(arguments: list[str]) -> int:
         "measures, and a table of people.  --out writes answers.jsonl and answers.csv (columns as in jsPsych),\n"
         "TREC run and qrels files, and results.json.",
         "tellapart study results study --out results",
-    )
-    parser.options(
         f"""
         {_STUDY}
         --out DIR         folder for the files
@@ -174,8 +170,6 @@ def _simulate(arguments: list[str]) -> int:
         "Run a study with simulated people, many times.  Says how often the interval holds the true accuracy, and how\n"
         "often the paired test finds a difference.  Nothing is stored.",
         "tellapart study simulate study --accuracy plain=0.43 --accuracy distinctive=0.48 --studies 100",
-    )
-    parser.options(
         f"""
         {_STUDY}
         --accuracy A  true accuracy of all models, or of one
@@ -215,8 +209,6 @@ def _size(arguments: list[str]) -> int:
         "study size",
         "How many photos a study needs to find the difference of two accuracies.",
         "tellapart study size 0.476 0.428",
-    )
-    parser.options(
         """
         A                   the two accuracies, from 0 to 1
         --discordant SHARE  photos for which one model's answer is right and the other's is not (default: 1/3)
