@@ -8,7 +8,6 @@ Detected     those, then the boxes of a detector with features of the same encod
 Imported     features that another program made
 Attributes   words with their probabilities: by a tagger, a retriever or a detector
 Beside       boxes or relations of the regions of another source
-Kept         another source, before which the features that it keeps are asked
 Sources      those of all streams of a captioner, by the streams' names
 
     grid.f16         (rows, R, D) half precision; f32 where D is 2, as attributes have it: half precision cannot hold
@@ -33,7 +32,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -82,6 +82,7 @@ _NAME = re.compile(r"\w[\w.-]*")  # of imported features
 MOST_RELATIONS = 512  # of a photo
 
 Item = photos.Source
+Places = Mapping[str, tuple[FeatureStore, str]]  # file -> where its features are, and its id there
 DataSets = Iterable[tuple[str, list[tuple[str, str]]]]  # names of data sets, with the files and ids of their items
 
 
@@ -188,7 +189,8 @@ class Encoded(StreamSource):
         self.encoder: PhotoEncoder = encoder
         self.name, self.feature_size, self.most = encoder.config.name, encoder.feature_size, encoder.regions
         self.takes, self.part = getattr(encoder, "takes", ITEMS), getattr(encoder, "part", None)
-        self._photos_once = photos_once
+        self._photos_once, self._key = photos_once, encoder.weights_sha256
+        self._places: Places = {}  # features that are asked first
         config = encoder.config
         self._cells = grid_boxes(*config.grids) if encoder.regions == config.cells else None  # boxes of the regions
 
@@ -198,9 +200,23 @@ class Encoded(StreamSource):
 
     @property
     def key(self) -> str:
-        return self.encoder.weights_sha256
+        return self._key if not self._places else f"{self._key} stored in half precision"
 
     def load(self, item: Item) -> Loaded:
+        return self._stored(item) or self._read(item)
+
+    def _stored(self, item: Item) -> Loaded | None:
+        """An item by its stored features; none if it has changed since."""
+        if isinstance(item, Image.Image) or (place := self._places.get(os.fspath(item))) is None:
+            return None
+        store, id = place
+        if (line := store.lines.get(id)) is None or not unchanged(line, Path(item)):
+            return None
+        count = line.get("regions", self.most)
+        boxes = store.read("boxes", [line["row"]], count)[0] if "boxes" in store.arrays else self._cells
+        return Loaded(line["sha256"], rows=store.grid([line["row"]], count)[0], boxes=boxes)
+
+    def _read(self, item: Item) -> Loaded:
         encoder = self.encoder
         if self._photos_once and (isinstance(item, Image.Image) or not clips.is_clip(item)):
             encoder = of_photos(encoder)
@@ -270,20 +286,12 @@ class Encoded(StreamSource):
             return self
         if not files.is_folder(root):
             raise UserError(f"--features {root}: there is no such folder.")
-        places = dict[str, tuple[FeatureStore, str]]()
+        kept, places = copy(self), dict[str, tuple[FeatureStore, str]]()
         for dataset, items in data_sets:
             if (store := self.open(root, dataset)) is not None:
                 places |= {file: (store, id) for file, id in items}
-        return Kept(self, places, f"{self.key} stored in half precision") if places else self
-
-    def stored(self, item: Item, store: FeatureStore, id: str) -> Loaded | None:
-        """An item by its stored features; none if it has changed since."""
-        line = store.lines.get(id)
-        if line is None or isinstance(item, Image.Image) or not unchanged(line, Path(item)):
-            return None
-        count = line.get("regions", self.most)
-        boxes = store.read("boxes", [line["row"]], count)[0] if "boxes" in store.arrays else self._cells
-        return Loaded(line["sha256"], rows=store.grid([line["row"]], count)[0], boxes=boxes)
+        kept._places = places
+        return kept
 
 
 class Detected(Encoded):
@@ -298,17 +306,13 @@ class Detected(Encoded):
             raise UserError(f"encoder: {config.name} does not show its feature map, which boxes are pooled from.")
         super().__init__(encoder)
         self.detector, self.most, self._grid = detector, config.cells + config.detected, grid_boxes(*config.grids)
-        self._beside = {"boxes": (self.most, 4)}
+        self._beside, self._key = {"boxes": (self.most, 4)}, f"{encoder.weights_sha256} {detector.sha256}"
 
     @property
     def identity(self) -> dict[str, Any]:
         return self.encoder.identity | {"detector": self.detector.identity}
 
-    @property
-    def key(self) -> str:
-        return f"{self.encoder.weights_sha256} {self.detector.sha256}"
-
-    def load(self, item: Item) -> Loaded:
+    def _read(self, item: Item) -> Loaded:
         """Raises BadPhoto, also where the detector fails."""
         ready = self.detector.read(item)
         try:
@@ -367,10 +371,16 @@ class Detected(Encoded):
 
 @dataclass(frozen=True)
 class Imported(StreamSource):
-    """Features that were imported under a name, and that no photo can be turned into here."""
+    """Features that were imported under a name, and that no photo can be turned into here.
+
+    places   where the features of items are kept
+    digests  of what was imported, where they are kept
+    """
 
     name: str
     feature_size: int
+    places: Places = field(default_factory=dict, compare=False, repr=False)
+    digests: str = field(default="", compare=False, repr=False)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -378,10 +388,23 @@ class Imported(StreamSource):
 
     @property
     def key(self) -> str:
-        return self.name
+        return self.digests or self.name
 
     def load(self, item: Item) -> Loaded:
-        raise BadPhoto(name_of(item), "belongs to no data set with imported features")
+        """The photo itself need not be there."""
+        if isinstance(item, Image.Image) or (place := self.places.get(os.fspath(item))) is None:
+            raise BadPhoto(name_of(item), "belongs to no data set with imported features")
+        store, id = place
+        if id not in store.lines:
+            raise BadPhoto(item, f"has no features in {store.folder}")
+        line = store.lines[id]
+        try:
+            sha256 = photos.sha256(item)
+        except BadPhoto:
+            sha256 = hashlib.sha256(f"{store.digest} {id}".encode()).hexdigest()  # type: ignore[attr-defined]
+        counts = {"grid": line["regions"], "boxes": line["regions"], "relations": line["relations"]}
+        rows, boxes, relations = (store.read(name, [line["row"]], n)[0].float() for name, n in counts.items())
+        return Loaded(sha256, rows=rows, boxes=boxes, relations=relations)
 
     def encode(self, loaded: Sequence[Loaded], device: torch.device) -> Stream:
         return ragged([item.rows.to(device) for item in loaded if item.rows is not None])
@@ -427,20 +450,7 @@ class Imported(StreamSource):
             places |= {file: (store, id) for file, id in items}
         if not places:
             raise UserError(f"--features {root}: features are stored per data set; give a data file or a whole folder.")
-        return Kept(self, places, " ".join(sorted(digests)))
-
-    def stored(self, item: Item, store: FeatureStore, id: str) -> Loaded:
-        """The photo itself need not be there."""
-        if id not in store.lines:
-            raise BadPhoto(item, f"has no features in {store.folder}")
-        line = store.lines[id]
-        try:
-            sha256 = photos.sha256(item)  # type: ignore[arg-type]
-        except BadPhoto:
-            sha256 = hashlib.sha256(f"{store.digest} {id}".encode()).hexdigest()  # type: ignore[attr-defined]
-        counts = {"grid": line["regions"], "boxes": line["regions"], "relations": line["relations"]}
-        rows, boxes, relations = (store.read(name, [line["row"]], n)[0].float() for name, n in counts.items())
-        return Loaded(sha256, rows=rows, boxes=boxes, relations=relations)
+        return replace(self, places=places, digests=" ".join(sorted(digests)))
 
 
 class RegionStore(FeatureStore):
@@ -741,45 +751,6 @@ class StoredBeside(StoredFeatures):
             return self._cells[:most].expand(len(rows), -1, -1)
         values: Tensor = self._regions.read(self._gives, rows, most)
         return values.float()
-
-
-class Kept(StreamSource):
-    """Another source, before which the features that it keeps are asked."""
-
-    def __init__(self, source: Encoded | Imported, places: Mapping[str, tuple[FeatureStore, str]], key: str):
-        """places  file -> where its features are, and its id there"""
-        self._source, self._places, self._key = source, places, key
-        self.name, self.feature_size, self.takes = source.name, source.feature_size, source.takes
-        self.encoder, self.part, self.most = source.encoder, source.part, source.most
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        return self._source.identity
-
-    @property
-    def key(self) -> str:
-        return self._key
-
-    def load(self, item: Item) -> Loaded:
-        if not isinstance(item, Image.Image) and (place := self._places.get(os.fspath(item))) is not None:
-            loaded = self._source.stored(item, *place)
-            if loaded is not None:
-                return loaded
-        return self._source.load(item)
-
-    def encode(self, loaded: Sequence[Loaded], device: torch.device) -> Stream:
-        return self._source.encode(loaded, device)
-
-    def open(self, root: Path, dataset: str) -> FeatureStore | None:
-        return self._source.open(root, dataset)
-
-    def extract(self, examples: Sequence[Example], root: Path, dataset: str) -> Extracted:
-        return self._source.extract(examples, root, dataset)
-
-    def beside(self, gives: Literal["boxes", "relations"]) -> StreamSource:
-        beside = self._source.beside(gives)
-        assert isinstance(beside, Beside)
-        return Beside(self, gives, beside.cells)
 
 
 class Sources(dict[str, StreamSource]):
