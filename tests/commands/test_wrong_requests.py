@@ -25,6 +25,9 @@ WRONG = {
         ("--beam 0", "--beam"),
         ("--beam x", "--beam"),
         ("--out o.txt", ".jsonl, .csv or .json"),
+        ("--out o.json", "COCO results need image ids"),
+        ("--out said.json", "is no file of COCO results"),
+        ("--out table.csv", "exists and is no file of captions"),
         ("--colour", "--colour"),
         ("--min-words 0", "must be a whole number above 0"),
         ("--among . --k 0", "must be a whole number"),
@@ -137,6 +140,16 @@ WRONG = {
         ("--detector d.onnx --ray", "--detector and --ray cannot be combined"),
         (f"{BU} --detector d.onnx", "--detector is for an encoder"),
     ],
+    "lint": [
+        ("", "CAPTIONS"),
+        ("nothere.json", "nothere.json: there is no such file"),
+        ("said.json --ignore shard", "there is no rule 'shard'; the rules are missing,"),
+        ("said.json --out said.json", "choose another name"),
+        ("said.json --among nothere", "have no photo in common"),
+        ("said.json --among nothing", "there are no photos in this folder"),
+        ("pets.json", "holds references"),
+        ("table.csv", "line 2: has more cells than there are columns"),
+    ],
     "lookalikes photos.json": [
         ("--out groups.txt", "must end in .json, .json.gz or .html"),
         ("--k 0", "whole number above 0"),
@@ -178,6 +191,14 @@ WRONG = {
         ("--metrics BLEU --out .", "this is a folder"),
         *((f"--out {name}.json", "choose another name") for name in ("said", "told", "link")),
     ],
+    "serve": [
+        ("nowhere", "nowhere: there is no such folder."),
+        ("nothing", "there are no photos in this folder"),
+        ("photos --port 99999", "must be a number from 0 to 65535"),
+        ("photos --model nothere", "nothere"),
+        ("photos --database x", "--database: this database cannot be used"),
+        ("--database sqlite://", "--database needs FOLDER"),
+    ],
 }  # fmt: skip
 
 
@@ -199,6 +220,7 @@ def folder(tmp_path, monkeypatch, own_cache):
         "broken.json": "{",
         "old.json": "yesterday's",
         "interval.txt": "cat.jpg\n",
+        "table.csv": "file,caption\na.jpg,a dog, running\n",
     }.items():
         put(tmp_path / name, content)
     (tmp_path / "link.json").symlink_to(tmp_path / "said.json")

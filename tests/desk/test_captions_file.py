@@ -236,15 +236,3 @@ def test_a_photo_that_cannot_be_read_is_left_out_and_named(caption, data, tmp_pa
     assert "broken.png" in err
     kept = [id for id in ids if id != content["images"][3]["id"]]
     assert [row["image_id"] for row in json.loads((tmp_path / "r.json").read_text())] == kept
-
-
-def test_photos_without_ids_and_files_that_hold_something_else_are_refused(caption, data, photo_folder, tmp_path):
-    file, _ = data
-    code, out, err = caption(photo_folder, "--out", tmp_path / "r.json")
-    assert (code, out) == (2, "")
-    assert "COCO results need image ids" in err
-    before = file.read_bytes()
-    code, out, err = caption(file, "--out", file)
-    assert (code, out) == (2, "")
-    assert "is no file of COCO results" in err
-    assert file.read_bytes() == before

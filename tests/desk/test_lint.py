@@ -326,29 +326,3 @@ def test_ids_that_cannot_be_files_do_no_harm(lint, write, photo_folder):
     texts |= {"\0": "a nought", "\ud800": "half a character", "x" * 5000: "a long name", "": "no name at all"}
     code, lines, err = lint(write(texts), "--among", photo_folder)
     assert (code, lines, err) == (0, [], "10 pictures: nothing found\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["nothere.json"], "nothere.json: there is no such file"),
-        ([], "CAPTIONS"),
-        (["{captions}", "--ignore", "shard"], "there is no rule 'shard'; the rules are missing,"),
-        (["{captions}", "--out", "{captions}"], "choose another name"),
-        (["{captions}", "--among", "nothere"], "have no photo in common"),
-        (["{captions}", "--among", "{folder}"], "there are no photos in this folder"),
-        (["{data}"], "holds references"),
-    ],
-)
-def test_a_wrong_request_is_one_sentence_and_exit_2(tellapart, write, tmp_path, arguments, sentence):
-    (tmp_path / "empty").mkdir()
-    places = {
-        "captions": write({"1": "a dog"}),
-        "folder": tmp_path / "empty",
-        "data": write({"dataset": "d", "images": []}, "data.json"),
-    }
-    code, out, err = tellapart("lint", *(argument.format(**places) for argument in arguments))
-    assert (code, out) == (2, "")
-    assert len(err.splitlines()) == 1
-    assert sentence in err
-    assert json.loads(places["captions"].read_text()) == {"1": "a dog"}

@@ -221,15 +221,6 @@ def test_a_table_that_went_through_a_spreadsheet_is_read_and_kept(caption, jpegs
     assert data.removeprefix(b"\xef\xbb\xbf").startswith(f"file{options.get('separator', ';')}caption".encode())
 
 
-def test_a_table_with_cells_beside_its_columns_is_refused_as_it_is(tellapart, jpegs, tmp_path):
-    out, table = tmp_path / "o.csv", "file,caption\na.jpg,a dog, running\n"
-    out.write_text(table)
-    for command in (("caption", jpegs, "--out", out), ("lint", out)):
-        code, _, err = tellapart(*command)
-        assert (code, out.read_text()) == (2, table)
-    assert "line 2: has more cells than there are columns" in err
-
-
 def test_all_that_we_write_into_rows_is_known_as_ours():
     full = Caption("a", "b", -1.0, sha256="c", look_alikes=("d",), gap=0.5, candidates=(Candidate("b"),))
     assert set(full.row()) | set(Caption("a", error="b").row()) <= set(COLUMNS)

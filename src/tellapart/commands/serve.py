@@ -55,8 +55,8 @@ def main(arguments: list[str]) -> int:
         raise UserError("--database needs FOLDER, whose captions it is to hold.")
     folder = files.real(request.folder) if request.folder else None
     token = os.environ.get(TOKEN, "").strip() or (None if web.is_loopback(request.host) else secrets.token_urlsafe(24))
-    photos = Photos(folder, request.database) if folder else None
     captioning = Captioning(folder, request.model, request.device)
+    photos = Photos(folder, request.database) if folder else None  # only now: a wrong request writes nothing
     jobs = Jobs()
     if photos is not None:
         jobs.start("caption", lambda job: captioning.caption_folder(job, photos))

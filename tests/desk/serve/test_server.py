@@ -95,25 +95,6 @@ def test_without_a_folder_there_is_the_api_alone(small_model, photo_folder):
         assert ask(address, "/api/jobs", {"kind": "caption"}) == (404, {"error": "this server has no folder."})
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["nowhere"], "nowhere: there is no such folder."),
-        (["{folder}", "--port", "99999"], "must be a number from 0 to 65535"),
-        (["{folder}", "--model", "nothing"], "nothing"),
-        (["{folder}", "--database", "x"], "--database: this database cannot be used"),
-        (["--database", "sqlite://"], "--database needs FOLDER"),
-        (["{empty}"], "there are no photos in this folder"),
-    ],
-)
-def test_a_wrong_request_is_one_sentence(tellapart, photo_folder, tmp_path, arguments, reason):
-    (tmp_path / "empty").mkdir()
-    named = {"folder": photo_folder, "empty": tmp_path / "empty"}
-    code, out, err = tellapart("serve", *(argument.format(**named) for argument in arguments))
-    assert (code, out) == (2, "")
-    assert reason in err
-
-
 @pytest.mark.slow
 def test_no_decision_that_was_acknowledged_is_lost_by_a_kill(serve, captioned, photo_folder, database_url):
     acknowledged = {}
