@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tellapart.captioners import by_steps
 from tellapart.data.streams import region_inputs
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
@@ -47,14 +48,8 @@ class ToyCaptioner(nn.Module):
         return self.sharpness * logits, (hidden, (count + 1,))
 
     def forward(self, tokens: Tensor, memory, token_mask: Tensor | None = None) -> Tensor:
-        rows = torch.arange(len(memory[0])).repeat_interleave(len(tokens) // len(memory[0]))
-        hidden, (count,) = self.start(memory)
-        state, logits = (hidden[rows], (count[rows],)), []
-        for token in tokens.unbind(1):
-            out, state = self.step(token, state, memory)
-            logits.append(out)
-        stacked = torch.stack(logits, 1)
-        return stacked if token_mask is None else stacked[token_mask]
+        logits = by_steps(self, tokens, memory, len(memory[0]))
+        return logits if token_mask is None else logits[token_mask]
 
 
 class TableCaptioner:

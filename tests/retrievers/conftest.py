@@ -1,16 +1,11 @@
 """Small retrievers with random weights: they find nothing, and quickly."""
 
 import pytest
-import torch
 
-from tellapart import models
-from tellapart.data.tokenizers import WordTokenizer
-from tellapart.encoders.encoder import Encoder
+from support import small_models
 from tellapart.models import retrievers as loading
-from tellapart.recipe import EncoderConfig
-from tellapart.retrievers import RETRIEVERS
 
-WORDS = ["a", "man", "riding", "wave", "red", "bus", "street", "cat", "on", "the", "bed", "dog", "'s", "n't", "is"]
+WORDS = [*small_models.WORDS, "dog", "'s", "n't", "is"]
 
 
 @pytest.fixture(autouse=True)
@@ -22,29 +17,16 @@ def own_cache(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="session")
 def encoder():
-    return Encoder(EncoderConfig(image_size=64, grid=2))
+    return small_models.small_encoder()
+
+
+def write_model(folder, name, seed=0):
+    """A model folder of a retriever that reads words."""
+    return small_models.retriever(folder, name, WORDS, seed, size=8, word_size=6)
 
 
 @pytest.fixture(scope="session")
-def write_model(encoder):
-    """Write a model folder of a retriever that reads words."""
-
-    def write(folder, name, words=WORDS, seed=0):
-        folder.mkdir(parents=True, exist_ok=True)
-        tokenizer = WordTokenizer(words)
-        settings = {"size": 8, "word_size": 6, "vocab_size": len(tokenizer), "feature_size": encoder.feature_size}
-        torch.manual_seed(seed)
-        network = models.build(RETRIEVERS, "retriever", name, settings)
-        identity = encoder.identity if RETRIEVERS[name].sees == "photos" else {}
-        models.describe(folder, name, network, tokenizer, {"regions": identity}, "retriever")
-        models.save_weights(folder / "model.safetensors", network)
-        return folder
-
-    return write
-
-
-@pytest.fixture(scope="session")
-def folders(write_model, tmp_path_factory):
+def folders(tmp_path_factory):
     """Model folders by architecture."""
     root = tmp_path_factory.mktemp("retrievers")
     return {name: write_model(root / name, name) for name in ("word_tower", "vse", "text_tower")}

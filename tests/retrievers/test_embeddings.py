@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+from retrievers.conftest import write_model
 from tellapart.data.media import photos
 from tellapart.encoders.encoder import Features
 from tellapart.models import retrievers as loading
@@ -80,7 +81,7 @@ def test_no_photo_is_seen_twice(retriever, files, computed, own_cache):
     assert again.files == list(reversed(files))
 
 
-def test_other_weights_and_another_way_to_look_have_vectors_of_their_own(retriever, write_model, files, tmp_path):
+def test_other_weights_and_another_way_to_look_have_vectors_of_their_own(retriever, files, tmp_path):
     other = replace(loading.load(write_model(tmp_path / "word_tower", "word_tower", seed=1)), encoder=Eye())
     for each in (retriever, other, replace(retriever, encoder=Eye(96)), retriever):
         result = embed_photos(each, files)

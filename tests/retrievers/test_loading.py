@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from capscore.errors import UserError
+from retrievers.conftest import write_model
 from tellapart import models
 from tellapart.models import retrievers
 from tellapart.retrievers import readers
@@ -68,73 +69,58 @@ def test_what_is_no_folder_of_a_retriever_is_refused(tmp_path, folder, folders, 
 DAMAGED = r"config\.json is damaged, or of a version that this one cannot read\.$"
 
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"[]", b"null", b'"format"', b"\xff\xfe", b'{"format": 2}', b'{"format": 1}', b"[" * 100_000],
-    ids=lambda content: repr(content[:12]),
-)
-def test_a_damaged_config_is_named(folder, content):
-    (folder / "config.json").write_bytes(content)
-    refused(folder, DAMAGED)
+def replaced(name, content):
+    return lambda folder: (folder / name).write_bytes(content)
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"settings": 3}, DAMAGED),
-        ({"settings": "ab"}, DAMAGED),
-        ({"encoder": None}, DAMAGED),
-        ({"captioner": "transformer"}, DAMAGED),
-        ({"retriever": "crystal_ball"}, r"no retriever 'crystal_ball'; there are word_tower, dual, vse, text_tower\.$"),
-        ({"settings": {"wings": 2}}, "model.wings: word_tower has no such setting"),
-        (
-            {"settings": {"size": "large"}},
-            "config.json: model.size must be a whole number from 1 to 65536, not 'large'",
-        ),
-        ({"settings": {"size": -1}}, "config.json: model.size must be a whole number from 1 to 65536, not -1"),
-        ({"settings": {"size": 9}}, "is a checkpoint of another model: captions.out.bias is"),
-        ({"settings": {"vocab_size": 5}}, "is a checkpoint of another model: captions.words.weight is"),
-        (
-            {"encoder": {"weights_sha256": "0123456789" * 6}},
-            "with weights 01234567, but the weights installed here are",
-        ),
-        ({"encoder": {"name": "eye"}}, "there is no encoder 'eye'"),
-        ({"encoder": {"image_size": 7}}, "image_size must be from 32 to 2048, not 7"),
-        ({"encoder": {"image_size": "large"}}, "does not say which encoder"),
-        ({"encoder": {"name": None}}, "does not say which encoder"),
-        ({"encoder": {"name": []}}, "does not say which encoder"),
-        ({"encoder": {"wings": 2}}, "does not say which encoder"),
-    ],
-    ids=str,
-)
-def test_a_config_that_cannot_be_is_named(folder, changed, message):
-    change(folder, **changed)
+def without(name):
+    return lambda folder: (folder / name).unlink()
+
+
+def halved(folder):
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
+
+
+CONTENTS = [b"", b"{", b"[]", b"null", b'"format"', b"\xff\xfe", b'{"format": 2}', b'{"format": 1}', b"[" * 100_000]
+SIZE = "config.json: model.size must be a whole number from 1 to 65536, not"
+ONE_WORD = b'{"kind": "words", "words": ["a"]}'
+DAMAGES = [
+    *((replaced("config.json", content), DAMAGED) for content in CONTENTS),
+    *(({"settings": value}, DAMAGED) for value in (3, "ab")),
+    *((changes, DAMAGED) for changes in ({"encoder": None}, {"captioner": "transformer"})),
+    ({"retriever": "crystal_ball"}, r"no retriever 'crystal_ball'; there are word_tower, dual, vse, text_tower\.$"),
+    ({"settings": {"wings": 2}}, "model.wings: word_tower has no such setting"),
+    ({"settings": {"size": "large"}}, f"{SIZE} 'large'"),
+    ({"settings": {"size": -1}}, f"{SIZE} -1"),
+    ({"settings": {"size": 9}}, "is a checkpoint of another model: captions.out.bias is"),
+    ({"settings": {"vocab_size": 5}}, "is a checkpoint of another model: captions.words.weight is"),
+    ({"encoder": {"weights_sha256": "0123456789" * 6}}, "with weights 01234567, but the weights installed here are"),
+    ({"encoder": {"name": "eye"}}, "there is no encoder 'eye'"),
+    ({"encoder": {"image_size": 7}}, "image_size must be from 32 to 2048, not 7"),
+    *(({"encoder": {"name": value}}, "does not say which encoder") for value in (None, [])),
+    *(({"encoder": value}, "does not say which encoder") for value in ({"image_size": "large"}, {"wings": 2})),
+    (without("model.safetensors"), r"has no weights: none of model\.safetensors, best\.saf"),
+    (halved, r"model\.safetensors is not a safetensors file, or is damaged\.$"),
+    (without("vocabulary.json"), r"vocabulary\.json: there is no such file\.$"),
+    (
+        replaced("vocabulary.json", b'{"kind": "words", "words": ["a"]}'),
+        r"vocabulary\.json has 5 tokens, the model 19\.$",
+    ),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES, ids=range(len(DAMAGES)))
+def test_a_damaged_folder_is_named(folder, damage, message):
+    """damage: what is done to the folder, or other values in its config.json"""
+    if callable(damage):
+        damage(folder)
+    else:
+        change(folder, **damage)
     refused(folder, message)
 
 
-def halve(file):
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-@pytest.mark.parametrize(
-    ("name", "damage", "message"),
-    [
-        ("model.safetensors", lambda file: file.unlink(), r"has no weights: none of model\.safetensors, best\.saf"),
-        ("model.safetensors", halve, r"model\.safetensors is not a safetensors file, or is damaged\.$"),
-        ("vocabulary.json", lambda file: file.unlink(), r"vocabulary\.json: there is no such file\.$"),
-        (
-            "vocabulary.json",
-            lambda file: file.write_text('{"kind": "words", "words": ["a"]}'),
-            r"vocabulary\.json has 5 tokens, the model 19\.$",
-        ),
-    ],
-)
-def test_files_that_are_missing_or_damaged_are_named(folder, name, damage, message):
-    damage(folder / name)
-    refused(folder, message)
-
-
-def test_settings_that_have_a_default_need_not_be_there(write_model, tmp_path):
+def test_settings_that_have_a_default_need_not_be_there(tmp_path):
     """A network of the default size loads though its config does not say the size."""
     folder = write_model(tmp_path / "model", "text_tower")
     config = json.loads((folder / "config.json").read_text())

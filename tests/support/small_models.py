@@ -1,5 +1,7 @@
 """Model folders with a real encoder and vocabulary and random weights: they say nonsense, and quickly."""
 
+from functools import cache
+
 import numpy as np
 import torch
 from PIL import Image
@@ -11,34 +13,43 @@ def captioner(folder):
     from tellapart import models
     from tellapart.captioners.transformer import TINY
     from tellapart.data.tokenizers import WordTokenizer
-    from tellapart.encoders.encoder import Encoder
-    from tellapart.recipe import EncoderConfig
 
-    tokenizer, encoder = WordTokenizer([*WORDS]), Encoder(EncoderConfig(image_size=64, grid=2))
+    tokenizer, encoder = WordTokenizer([*WORDS]), small_encoder()
     torch.manual_seed(0)
-    network = models.build_captioner(
-        "transformer", TINY, vocab_size=len(tokenizer), feature_sizes={"regions": encoder.feature_size}
-    )
+    sizes = {"regions": encoder.feature_size}
+    network = models.build_captioner("transformer", TINY, vocab_size=len(tokenizer), feature_sizes=sizes)
     with torch.no_grad():
         network.word_bias[tokenizer.eos] = -3.0  # or it has nothing to say
-    models.describe(folder, "transformer", network, tokenizer, {"regions": encoder.identity})
-    models.save_weights(folder / "model.safetensors", network)
-    return folder
+    return _saved(folder, "transformer", network, tokenizer, encoder.identity)
 
 
-def retriever(folder):
+def retriever(folder, name="word_tower", words=(*WORDS, "dog"), seed=0, **settings):
     """No good judge, but a quick one."""
     from tellapart import models
     from tellapart.data.tokenizers import WordTokenizer
-    from tellapart.encoders.encoder import Encoder
-    from tellapart.recipe import EncoderConfig
     from tellapart.retrievers import RETRIEVERS
 
-    tokenizer, encoder = WordTokenizer([*WORDS, "dog"]), Encoder(EncoderConfig(image_size=64, grid=2))
-    torch.manual_seed(0)
-    settings = RETRIEVERS["word_tower"].tiny | {"vocab_size": len(tokenizer), "feature_size": encoder.feature_size}
-    network = models.build(RETRIEVERS, "retriever", "word_tower", settings)
-    models.describe(folder, "word_tower", network, tokenizer, {"regions": encoder.identity}, "retriever")
+    tokenizer, encoder, entry = WordTokenizer([*words]), small_encoder(), RETRIEVERS[name]
+    settings = (settings or entry.tiny) | {"vocab_size": len(tokenizer), "feature_size": encoder.feature_size}
+    torch.manual_seed(seed)
+    network = models.build(RETRIEVERS, "retriever", name, settings)
+    identity = encoder.identity if entry.sees == "photos" else {}
+    return _saved(folder, name, network, tokenizer, identity, "retriever")
+
+
+@cache
+def small_encoder():
+    from tellapart.encoders.encoder import Encoder
+    from tellapart.recipe import EncoderConfig
+
+    return Encoder(EncoderConfig(image_size=64, grid=2))
+
+
+def _saved(folder, name, network, tokenizer, identity, *kind):
+    from tellapart import models
+
+    folder.mkdir(parents=True, exist_ok=True)
+    models.describe(folder, name, network, tokenizer, {"regions": identity}, *kind)
     models.save_weights(folder / "model.safetensors", network)
     return folder
 

@@ -1,6 +1,6 @@
 """Captioners that are small, but real: they show that the house is open.  Also a plugin, of every command.
 
-two_streams     looks at regions and hears a second stream
+two_streams     regions and a second stream
 language_model  a causal language model of transformers behind a prefix, with its own sub-words and a cache as state
 
 And two encoders of clips, which are files of frames with times: `frames` has a row for each of four moments, `motion`
@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tellapart.captioners import CAPTIONERS, Entry
+from tellapart.captioners import CAPTIONERS, Entry, by_steps
+from tellapart.captioners.layers import masked_mean
 from tellapart.data.media.photos import SQUEEZE, Photo
 from tellapart.encoders import ENCODERS, Custom
 from tellapart.encoders.encoder import Features
@@ -32,7 +33,7 @@ class TwoStreamsConfig:
 
 
 class TwoStreams(nn.Module):
-    """A GRU that begins with the mean region, and at each word hears the mean of the second stream."""
+    """A GRU that begins with the mean region, and at each word takes the mean of the second stream."""
 
     streams = ("regions", "attributes")
 
@@ -44,23 +45,19 @@ class TwoStreams(nn.Module):
         self.word = nn.Linear(c.width, c.vocab_size)
 
     def encode(self, inputs):
-        means = []
-        for name, layer in (("regions", self.regions), ("attributes", self.attributes)):
-            values, mask = inputs[name]
-            weight = mask[..., None].to(values.dtype)
-            means.append(layer((values * weight).sum(1) / weight.sum(1).clamp(min=1)))
-        return tuple(means)
+        return self.regions(masked_mean(*inputs["regions"])), self.attributes(masked_mean(*inputs["attributes"]))
 
     def start(self, memory):
         return (memory[0].tanh(),)
 
     def step(self, token, state, memory):
-        heard = memory[1].repeat_interleave(len(token) // len(memory[1]), 0)
-        hidden = self.cell(torch.cat([self.embed(token), heard], 1), state[0])
+        second = memory[1].repeat_interleave(len(token) // len(memory[1]), 0)
+        hidden = self.cell(torch.cat([self.embed(token), second], 1), state[0])
         return self.word(hidden), (hidden,)
 
     def forward(self, tokens, memory, token_mask=None):
-        return by_steps(self, tokens, memory, token_mask)
+        logits = by_steps(self, tokens, memory, len(memory[0]))
+        return logits if token_mask is None else logits[token_mask]
 
 
 @dataclass
@@ -111,9 +108,7 @@ class LanguageModel(nn.Module):
         self.mapper = nn.Linear(c.feature_size, c.prefix * c.width)
 
     def encode(self, inputs):
-        values, mask = inputs["regions"]
-        weight = mask[..., None].to(values.dtype)
-        mean = (values * weight).sum(1) / weight.sum(1).clamp(min=1)
+        mean = masked_mean(*inputs["regions"])
         return (self.mapper(mean).view(len(mean), self.config.prefix, -1),)
 
     def start(self, memory):
@@ -132,18 +127,6 @@ class LanguageModel(nn.Module):
         embedded = torch.cat([prefix, self.lm.get_input_embeddings()(tokens)], 1)
         logits = self.lm(inputs_embeds=embedded).logits[:, self.config.prefix :]
         return logits if token_mask is None else logits[token_mask]
-
-
-def by_steps(captioner, tokens, memory, token_mask):
-    from tellapart.captioners import select
-
-    rows = torch.arange(len(memory[0])).repeat_interleave(len(tokens) // len(memory[0]))
-    state, logits = select(captioner.start(memory), rows), []
-    for token in tokens.unbind(1):
-        out, state = captioner.step(token, state, memory)
-        logits.append(out)
-    stacked = torch.stack(logits, 1)
-    return stacked if token_mask is None else stacked[token_mask]
 
 
 class ClipEncoder:

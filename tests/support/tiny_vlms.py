@@ -7,25 +7,10 @@ from typing import Any
 
 import torch
 
+from support import small_models
+
 SIZE, PATCH = 32, 16
-WORDS = [
-    "a",
-    "man",
-    "riding",
-    "wave",
-    "red",
-    "bus",
-    "street",
-    "cat",
-    "on",
-    "the",
-    "bed",
-    "dog",
-    "photo",
-    "picture",
-    "of",
-    "caption",
-]
+WORDS = [*small_models.WORDS, "dog", "photo", "picture", "of", "caption"]
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[DEC]", "<image>", "<|image_pad|>", "<|video_pad|>")
 PAD, UNK, CLS, SEP, DEC, IMAGE, IMAGE_PAD, VIDEO_PAD = range(len(SPECIAL))
 VOCABULARY = len(SPECIAL) + len(WORDS)

@@ -11,17 +11,17 @@ import io
 import json
 import sys
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
+from support.chat_server import Server, completion
 from support.toy.world import DETAILS, PLACES, Scene, describe, tells_apart
 
 KNOWN = [
-    (np.asarray(Image.open(one["file"]).convert("RGB"), np.float32), Scene(**one["scene"]))
-    for one in json.loads(Path(sys.argv[1]).read_text())
+    (np.asarray(Image.open(photo["file"]).convert("RGB"), np.float32), Scene(**photo["scene"]))
+    for photo in json.loads(Path(sys.argv[1]).read_text())
 ]
 STATED = (("colour", "place"), ("colour", "companion"), ("colour", "companion", "companion_colour", "count"), DETAILS)
 
@@ -47,22 +47,12 @@ def answers(request: dict) -> list[str]:
     return [both[(start + i) % 2] for i in range(count)]
 
 
-class Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        choices = [{"message": {"content": text}, "finish_reason": "stop"} for text in answers(request)]
-        usage = {"prompt_tokens": 10, "completion_tokens": len(choices)}
-        body = json.dumps({"choices": choices, "usage": usage}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+def answer(request: dict, _: str) -> tuple[int, bytes, dict]:
+    texts = answers(request)
+    return 200, completion(texts, usage={"prompt_tokens": 10, "completion_tokens": len(texts)}), {}
 
 
 if __name__ == "__main__":
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = Server(answer)
     print(server.server_address[1], flush=True)
     server.serve_forever()
