@@ -183,6 +183,7 @@ def test_what_is_kept_in_a_file_is_the_same(tmp_path):
 def test_people_are_seldom_unusual_and_a_captioner_that_plays_with_words_is():
     people = [text.split() for image in loo1000()["images"] for text in image["reference_words"]]
     played = ["a bathroom with a toilet in it on it", "a cake with it is on top of it", "a dog is is on a bed"]
+    played += ["a dog on a"]  # the end is what is odd
     plain = ["a bathroom with a toilet in it", "a cake is on top of a table", "two men are riding horses"]
     assert corpus(unusual_order(people, coco_order())) < 0.2
     assert corpus(unusual_order([text.split() for text in played], coco_order())) == 1
