@@ -25,10 +25,10 @@ PARTS = {
     "tests": lambda: files(ROOT / "tests", SCORER / "tests"),
 }
 MOST_LINES = {
-    "capscore": 7400,
+    "capscore": 7200,
     "research core": 35990,  # 90: quick gradients of the encoder that is tuned
     "desk and study": 8300,
-    "tests": 47900,
+    "tests": 44300,
 }
 MOST_FILES = 250  # of both packages
 
