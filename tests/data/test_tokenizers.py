@@ -40,6 +40,29 @@ def test_words_are_joined_as_people_write_them_and_an_accent_is_part_of_its_lett
     assert split_words("cafe\u0301s") == split_words("caf\u00e9s") == ["caf\u00e9s"]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("a umbrella and an uniform", "an umbrella and a uniform"),
+        ("an horse at a honorary hour", "a horse at an honorary hour"),
+        ("a orange suv beside a suv", "an orange suv beside an suv"),
+        ("an used boat and a up-to-date ukulele", "a used boat and an up-to-date ukulele"),
+        ("a unusual unicycle, an one-way street", "an unusual unicycle, a one-way street"),
+        ("an a and a an in a is", "an a and a an in a is"),  # what is no noun stays
+        ("banana and ana eat", "banana and ana eat"),
+    ],
+)
+def test_articles_fit_the_sound_that_follows(wrong, right):
+    assert tokenizers.with_articles(wrong) == tokenizers.with_articles(right) == right
+
+
+def test_only_english_captions_get_articles():
+    french = WordTokenizer(["il", "y", "a", "une", "image", "an"])
+    assert french.decode(french.encode("il y a image")) == "il y a image"
+    english = WordTokenizer(["a", "an", "the", "of", "umbrella"])
+    assert english.decode(english.encode("the a umbrella")) == "the an umbrella"
+
+
 def test_the_vocabulary_has_words_that_occur_often_enough_the_frequent_first_and_ties_by_the_alphabet():
     captions = ["a cat", "a cat and a dog", "a bird"]  # a 4, cat 2, the others once
     assert WordTokenizer.build(captions, min_count=2).words[4:] == ["a", "cat"]
