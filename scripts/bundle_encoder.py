@@ -106,7 +106,7 @@ def main(name: str) -> None:
 
 def tuned(name: str, run: Path) -> None:
     weights = parts.tuned_encoder(run, EncoderConfig(name=str(run)), torch.device("cpu")).tuned.weights
-    base = load_file(BUNDLED / f"{name.removesuffix('_tuned')}.safetensors")
+    base = load_file(BUNDLED / f"{name.rpartition('_')[0]}.safetensors")
     changed = {key: tensor for key, tensor in weights.items() if not torch.equal(tensor, base[key])}
     save_file(changed, BUNDLED / f"{name}.safetensors")
     print(f"{BUNDLED / name}.safetensors: {len(changed)} of {len(weights)} tensors from {run}")

@@ -216,15 +216,16 @@ def test_the_quick_gradient_of_a_convolution_by_channel_is_that_of_autograd(stri
     assert torch.autograd.gradcheck(convolved, [tensor.requires_grad_() for tensor in (photo, weight, bias)])
 
 
-# The tuned encoder that comes with the package: EfficientNet-Lite2 with other last blocks
+# The tuned encoders that come with the package: EfficientNet-Lite2 with other last blocks
 
 TUNED, CPU = EncoderConfig("efficientnet_lite2_tuned", image_size=64, grid=2), torch.device("cpu")
 
 
-def test_only_the_last_six_of_its_21_blocks_and_the_head_differ_from_the_published_network():
-    stored = load_file(encoders.BUNDLED / f"{TUNED.name}.safetensors")
+@pytest.mark.parametrize(("name", "first"), [(TUNED.name, 15), ("efficientnet_lite2_captions", 9)])
+def test_only_the_last_of_its_21_blocks_and_the_head_differ_from_the_published_network(name, first):
+    stored = load_file(encoders.BUNDLED / f"{name}.safetensors")
     assert {name.rsplit(".", 2)[0] for name in stored if name.startswith("blocks.")} <= {
-        f"blocks.{block}" for block in range(15, 21)
+        f"blocks.{block}" for block in range(first, 21)
     }
     assert {name.split(".")[0] for name in stored} == {"blocks", "head"}
     base = load_file(encoders.BUNDLED / "efficientnet_lite2.safetensors")

@@ -5,6 +5,7 @@ Nothing here loads torch, so that recipes can be read and models listed at once.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -98,11 +99,13 @@ ENCODERS: Table[Published | OnHub | Custom] = Table(
             )
             for variant in (0, 1, 2)
         },
-        "efficientnet_lite2_tuned": _ours(
-            "encoder",
-            "bundled_tuned",
-            "EfficientNet-Lite2, its last blocks tuned on the words of captions; that of the embedded captioners",
-        ),
+        **{
+            name: _ours("encoder", "bundled_tuned", f"EfficientNet-Lite2, {what}")
+            for name, what in (
+                ("efficientnet_lite2_tuned", "its last six blocks tuned on captions; that of the embedded captioners"),
+                ("efficientnet_lite2_captions", "its last twelve blocks tuned on 94,000 photos' captions; to train on"),
+            )
+        },
         **{
             f"resnet{layers}": OnHub(
                 f"microsoft/resnet-{layers}", f"ResNet-{layers} with ImageNet weights, frozen; 2048 features per cell"
@@ -144,7 +147,7 @@ def published_file(name: str, entry: Published) -> Path:
 
 def bundled_files(name: str) -> list[Path]:
     """The files of weights of an encoder of the table, as far as they are on this machine without a hub or plugin."""
-    base = name.removesuffix("_tuned").removesuffix("_classes")
+    base = re.sub("_(tuned|captions|classes)$", "", name)
     entry = ENCODERS.get(base)
     try:
         files = [weights_file(base, entry)] if isinstance(entry, Published) else []

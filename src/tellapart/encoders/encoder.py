@@ -106,8 +106,8 @@ class Encoder:
 
 
 def bundled_tuned(config: EncoderConfig, device: torch.device) -> Encoder:
-    """The tuned encoder that comes with the package: NAME_tuned.safetensors has the blocks that differ from NAME's."""
-    base = config.name.removesuffix("_tuned")
+    """A tuned encoder that comes with the package: NAME_tuned.safetensors has the blocks that differ from NAME's."""
+    base, _, _ = config.name.rpartition("_")
     weights, tuned = (load_file(encoders.BUNDLED / f"{name}.safetensors") for name in (base, config.name))
     return Encoder(config, device, Tuned(base, weights | tuned, None))
 
