@@ -93,13 +93,13 @@ WRONG = {  # of what: right, wrong, what is said
         ("every = torch.stack", "every = outputs[-1] + torch.stack", "No word sees a later"),
         ("(self.photo(masked_mean", "(self.mix(masked_mean", "do not affect each other"),
         ("super().__init__()", "super().__init__(); self.idle = nn.Linear(2, 2)", "idle"),
-        ("masked_mean(*inputs", "(lambda v, m: v.mean(1))(*inputs", "Padding of regions"),
+        ("masked_mean(regions, mask)", "regions.mean(1)", "Padding of regions"),
         ("def start(", "def begin(", "no method 'start'"),
     ],
     "encoder": [
-        ("Features(grid,", "Features(grid - grid.mean(0),", "do not depend on the others"),
-        ("Features(grid,", "Features(grid + torch.rand_like(grid),", "same features again"),
-        ("Features(grid,", "Features(grid * 1e6,", "half precision"),
+        ("Features(cells", "Features((cells - cells.mean(0))", "do not depend on the others"),
+        ("Features(cells", "Features((cells + torch.rand_like(cells))", "same features again"),
+        ("Features(cells", "Features((cells * 1e6)", "half precision"),
         ('config.identity | {"', '{"', "settings"),
     ],
     "reward": [
