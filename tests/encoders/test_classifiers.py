@@ -285,7 +285,7 @@ def resnet_3d_by_hand(t, x):
 
 
 def test_resnext_from_a_file_gives_the_classes_of_the_keyframe(tmp_path):
-    blocks, groups = (2, 1, 1, 1), 4
+    blocks, groups = (2, 2, 1, 1), 4
     tensors = drawn(ResNeXt(blocks, 8, groups, labels=5, outputs=16))
     torch.save(tensors, tmp_path / "resnext.pth")
     encoder = load(EncoderConfig(str(tmp_path / "resnext.pth"), 64, 1), CPU)
