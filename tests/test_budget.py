@@ -26,11 +26,11 @@ PARTS = {
 }
 MOST_LINES = {
     "capscore": 7200,
-    "research core": 35990,  # 90: quick gradients of the encoder that is tuned
+    "research core": 34900,
     "desk and study": 8140,
-    "tests": 44000,
+    "tests": 43900,
 }
-MOST_FILES = 250  # of both packages
+MOST_FILES = 245  # of both packages
 
 
 @pytest.mark.parametrize("part", PARTS)
