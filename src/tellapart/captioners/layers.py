@@ -110,12 +110,12 @@ class RecurrentDecoder(nn.Module):
         return self.word(self.dropout(outputs))  # type: ignore[no-any-return]
 
     def _gates(self, tokens: Tensor, memory: Any) -> Tensor:
-        """What words (N, T), and the photo beside each, add to the gates: (N, T, 4 * width)"""
+        """Parts of the gates from words (N, T), and from the photo beside each: (N, T, 4 * width)"""
         gates: Tensor = self.word_gates(self.dropout(self.embed(tokens)))
         return gates + captions_of(memory.gates, len(tokens))[:, None]
 
     def _advance(self, gates: Tensor, state: Any, memory: Any) -> tuple[Tensor, Any]:
-        """What the next words are predicted from (N, C), and the next state: gates (N, 4 * width), from `_gates`"""
+        """Outputs (N, C) to predict the next words from, and the next state: gates (N, 4 * width), from `_gates`"""
         state = lstm(gates + self.recurrent_gates(state.output), state.cell)
         return state.output, state
 

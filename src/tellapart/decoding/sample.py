@@ -102,7 +102,7 @@ def _roll_out(
 ) -> Rollout:
     eos, pad, max_words = rules.eos, rules.pad, rules.max_words
     photos = len(token)
-    share = samples > 1 and _same_for_all(captioner)
+    share = samples > 1 and not getattr(captioner, "training", False)  # with dropout no caption is as another
     logits, state = captioner.step(token, captioner.start(memory), memory)  # (B, V): all samples share the first step
     captions = torch.arange(photos * samples, device=token.device)  # (n,) those that are unfinished
     row = captions // samples  # (n,) of the step
@@ -134,11 +134,6 @@ def _roll_out(
             grouped = not rest and bool((photo == torch.arange(len(photo), device=photo.device) // each).all())
             memory_of_rows = memory if grouped else select(memory, photo)
         logits, state = captioner.step(token, state, memory_of_rows)
-
-
-def _same_for_all(captioner: Captioner) -> bool:
-    """What follows a prefix is the same for all captions that have it: there is no dropout."""
-    return not getattr(captioner, "training", False)
 
 
 def tempered(logits: Tensor, temperature: float, top_k: int, top_p: float) -> Tensor:
@@ -198,21 +193,21 @@ class DeferredWeightGradients(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self._layers: dict[tuple[type[_Layer], int], _Layer] = {}  # a weight may be both a layer's and of words
+        self._layers: dict[tuple[Callable[..., Tensor], int], _Layer] = {}  # a weight may be a layer's and of words
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func is F.linear and not kwargs and _learns(args[1]):
-            return self._use(_Linear, args[0], *args[1:])
+            return self._use(F.linear, *args)
         if func is F.embedding and not any(kwargs[name] for name in _RARE) and _learns(args[1]):
-            return self._use(_Embedding, args[0], args[1])
+            return self._use(F.embedding, args[0], args[1])
         return func(*args, **(kwargs or {}))
 
-    def _use(self, kind: type[_Layer], inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
-        if (kind, id(weight)) not in self._layers:
-            self._layers[kind, id(weight)] = kind(weight, bias)
-        layer = self._layers[kind, id(weight)]
+    def _use(self, function: Callable[..., Tensor], inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Any:
+        if (function, id(weight)) not in self._layers:
+            self._layers[function, id(weight)] = _Layer(function, weight, bias)
+        layer = self._layers[function, id(weight)]
         return _Use.apply(inputs, layer.used, layer)  # type: ignore[no-untyped-call]
 
 
@@ -226,35 +221,14 @@ def _learns(weight: Tensor) -> bool:
 class _Layer:
     """Weights, and at the words whose turn backward has come: what went in, and the gradient of what came out."""
 
-    def __init__(self, weight: Tensor, bias: Tensor | None):
+    def __init__(self, function: Callable[..., Tensor], weight: Tensor, bias: Tensor | None):
+        """function  F.linear or F.embedding"""
+        self.function = function
         self.weight, self.bias = weight.detach(), None if bias is None else bias.detach()
         self.inputs: list[Tensor] = []
         self.gradients: list[Tensor] = []
         # Every use depends on this tensor without a number, and so backward comes to the weights after all of them.
         self.used: Tensor = _Weights.apply(weight, bias, self)  # type: ignore[no-untyped-call]
-
-    def output(self, inputs: Tensor) -> Tensor:
-        raise NotImplementedError
-
-    def of_weights(self, inputs: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Gradients of weight and bias: inputs (M, ...), gradients (M, outputs) of all words"""
-        raise NotImplementedError
-
-
-class _Linear(_Layer):
-    def output(self, inputs: Tensor) -> Tensor:
-        return F.linear(inputs, self.weight, self.bias)
-
-    def of_weights(self, inputs: Tensor, gradients: Tensor) -> tuple[Tensor, Tensor | None]:
-        return gradients.T @ inputs, None if self.bias is None else gradients.sum(0)
-
-
-class _Embedding(_Layer):
-    def output(self, inputs: Tensor) -> Tensor:
-        return F.embedding(inputs, self.weight)
-
-    def of_weights(self, inputs: Tensor, gradients: Tensor) -> tuple[Tensor, None]:
-        return torch.zeros_like(self.weight).index_add_(0, inputs, gradients), None
 
 
 class _Use(torch.autograd.Function):
@@ -262,7 +236,7 @@ class _Use(torch.autograd.Function):
     def forward(ctx: Any, inputs: Tensor, used: Tensor, layer: _Layer) -> Tensor:
         ctx.save_for_backward(inputs)
         ctx.layer = layer
-        return layer.output(inputs)
+        return layer.function(inputs, layer.weight, layer.bias)  # an embedding has no bias, which is its padding: none
 
     @staticmethod
     @once_differentiable
@@ -283,6 +257,8 @@ class _Weights(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor, Tensor | None, None]:
         layer = ctx.layer
-        weight, bias = layer.of_weights(torch.cat(layer.inputs), torch.cat(layer.gradients))
+        inputs, gradients = torch.cat(layer.inputs), torch.cat(layer.gradients)  # (M, ...), (M, outputs) of all words
         layer.inputs, layer.gradients = [], []
-        return weight, bias, None
+        if layer.function is F.embedding:
+            return torch.zeros_like(layer.weight).index_add_(0, inputs, gradients), None, None
+        return gradients.T @ inputs, None if layer.bias is None else gradients.sum(0), None

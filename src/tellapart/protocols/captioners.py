@@ -61,7 +61,7 @@ def every_stream(features: Tensor, mask: Tensor | None = None) -> Inputs:
     relations = torch.stack([behind, (behind + 1) % rows, behind % 21], 2).float()
     of_clips = {name: Stream(features[..., -size:].sigmoid(), mask) for name, size in CLIPS.items()}
     ours = {"attributes": values, "boxes": boxes, "relations": relations}
-    return Inputs(inputs | {name: Stream(own, mask.clone()) for name, own in ours.items()} | of_clips)
+    return Inputs(inputs | {name: Stream(rows, mask.clone()) for name, rows in ours.items()} | of_clips)
 
 
 def padded(inputs: Inputs, more: int, filler: float) -> Inputs:

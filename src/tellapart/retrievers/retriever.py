@@ -55,10 +55,10 @@ class Retriever:
     @torch.inference_mode()
     def embed_captions(self, captions: Sequence[str]) -> Tensor:
         """-> (N, E) unit norm; a caption without a word is like nothing: zeros"""
-        parts = [
-            self._embed(self.reader.read(batch)) * _has_words(batch)[:, None].to(self.device)
-            for batch in batched(captions, _CAPTIONS)
-        ]
+        parts = []
+        for batch in batched(captions, _CAPTIONS):
+            has_words = torch.tensor([any(map(str.isalnum, caption)) for caption in batch], device=self.device)
+            parts.append(self._embed(self.reader.read(batch)) * has_words[:, None])
         return torch.cat(parts) if parts else torch.zeros(0, self.size, device=self.device)
 
     @torch.inference_mode()
@@ -83,10 +83,6 @@ class Retriever:
 
     def _embed(self, read: Tensor) -> Tensor:
         return self.towers.embed_captions(read.to(self.device))
-
-
-def _has_words(captions: Sequence[str]) -> Tensor:
-    return torch.tensor([any(map(str.isalnum, caption)) for caption in captions])
 
 
 @dataclass
