@@ -60,10 +60,8 @@ class Phrases(nn.Module):
         words = self.words(kept)  # (M, W)
         caption = place // length
         neighbours = (caption[1:] == caption[:-1])[:, None]  # (M - 1, 1): a word and the next are of one caption
-        to_next, to_self, to_last = self.phrases(words).chunk(3, dim=1)
-        windows = (
-            F.pad(to_next[:-1] * neighbours, (0, 0, 1, 0)) + to_self + F.pad(to_last[1:] * neighbours, (0, 0, 0, 1))
-        )
+        to_next, here, to_last = self.phrases(words).chunk(3, dim=1)
+        windows = F.pad(to_next[:-1] * neighbours, (0, 0, 1, 0)) + here + F.pad(to_last[1:] * neighbours, (0, 0, 0, 1))
         phrases = F.relu(windows + self.bias)  # (M, C)
         spread = phrases.new_zeros(captions * length, phrases.shape[1]).index_copy(0, place, phrases)
         strongest = spread.view(captions, length, -1).amax(1)
