@@ -57,29 +57,18 @@ def refusal(address):
     return str(refused.value)
 
 
-def test_an_address_where_nobody_listens_is_refused():
+def test_addresses_where_no_ray_cluster_answers_are_refused(server, monkeypatch):
     listener = socket.create_server(("127.0.0.1", 0))
-    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    closed = f"127.0.0.1:{listener.getsockname()[1]}"
     listener.close()
-    assert "no Ray cluster answers at this address" in refusal(address)
-    assert "no Ray cluster answers at this address" in refusal("no-such-host.invalid:6379")
-
-
-def test_an_address_that_says_nothing_is_refused(server, monkeypatch):
+    for address in (closed, "no-such-host.invalid:6379"):
+        assert "no Ray cluster answers at this address" in refusal(address)
+    for answer in (b"HTTP/1.0 400 Bad request\r\n\r\n", b""):  # another program
+        assert "is not a Ray cluster" in refusal(server(answer))
+    for address in ("nonsense", "host:", "host:0", "host:70000", ":6379", "http://host:6379", "ray://host:10001"):
+        assert "HOST:PORT" in refusal(address)
     monkeypatch.setattr("tellapart.captioning.cluster._ANSWERS_WITHIN", 0.2)
     assert "no Ray cluster answers at this address (timed out)" in refusal(server(None))
-
-
-def test_another_program_at_the_address_is_refused(server):
-    assert "is not a Ray cluster" in refusal(server(b"HTTP/1.0 400 Bad request\r\n\r\n"))
-    assert "is not a Ray cluster" in refusal(server(b""))
-
-
-@pytest.mark.parametrize(
-    "address", ["nonsense", "host:", "host:0", "host:70000", ":6379", "http://host:6379", "ray://host:10001"]
-)
-def test_what_is_no_address_is_refused(address):
-    assert "HOST:PORT" in refusal(address)
 
 
 def test_auto_is_the_cluster_that_the_environment_names(monkeypatch):

@@ -153,9 +153,6 @@ def test_a_collection_of_one_photo_has_nothing_to_tell_it_apart_from(listener, b
     assert choice(copies, proposed("1", ("dog", -1.0), sha256="a")).look_alikes == ()
 
 
-UNKNOWN = (math.nan,)
-
-
 @pytest.mark.parametrize(
     ("captions", "config", "text"),
     [
@@ -178,7 +175,7 @@ def test_which_candidates_are_chosen(collection, captions, config, text):
     caption = choice(collection, proposed("1", *captions), config)
     assert caption.text == text
     assert math.isfinite(caption.gap)
-    assert (caption.row()["logprob"] is None) == any(math.isnan(logp) for got, logp in captions if got == text)
+    assert (caption.row()["logprob"] is None) == any(math.isnan(logp) for other, logp in captions if other == text)
 
 
 def test_the_collection_is_known_by_its_listener(listener, collection):

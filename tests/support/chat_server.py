@@ -86,14 +86,8 @@ def photo_in(request):
 
 def completion(texts, *, message=None, finish_reason="stop", usage=None):
     """A chat completion: a choice for each text, further fields of each message, and what the server counted."""
-    choices = [
-        {
-            "index": i,
-            "message": {"role": "assistant", "content": text} | (message or {}),
-            "finish_reason": finish_reason,
-        }
-        for i, text in enumerate(texts)
-    ]
+    messages = [{"role": "assistant", "content": text} | (message or {}) for text in texts]
+    choices = [{"index": i, "message": each, "finish_reason": finish_reason} for i, each in enumerate(messages)]
     return json.dumps({"object": "chat.completion", "choices": choices} | ({"usage": usage} if usage else {})).encode()
 
 

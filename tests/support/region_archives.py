@@ -69,14 +69,8 @@ def as_folder_of_npz(path: Path, photos: dict[str, dict[str, np.ndarray]]) -> li
     for id, arrays in photos.items():
         filled = {name: np.concatenate([array, np.full((100 - len(array), array.shape[1]), 7, np.float32)])
                   for name, array in arrays.items()}  # fmt: skip
-        np.savez(
-            path / f"{id}.npz",
-            x=filled["features"],
-            bbox=filled["boxes"],
-            num_boxes=len(arrays["boxes"]),
-            image_w=WIDTH,
-            image_h=HEIGHT,
-        )
+        sizes = {"num_boxes": len(arrays["boxes"]), "image_w": WIDTH, "image_h": HEIGHT}
+        np.savez(path / f"{id}.npz", x=filled["features"], bbox=filled["boxes"], **sizes)
     return [path]
 
 

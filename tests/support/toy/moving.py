@@ -54,14 +54,11 @@ def render(scene: Scene, seed: int) -> list[RGB]:
     (before,) = COLOURS.keys() - {scene.turns}
     across, down = WAYS[scene.way]
     still = {name: _drawn(scene.shape, COLOURS[name]) for name in COLOURS}
-    return [
-        np.roll(
-            still[before if time < turn else scene.turns],
-            (y + down * SPEED * time, x + across * SPEED * time),
-            axis=(0, 1),
-        )
-        for time in range(FRAMES)
-    ]
+    frames = []
+    for time in range(FRAMES):
+        shift = (y + down * SPEED * time, x + across * SPEED * time)
+        frames.append(np.roll(still[before if time < turn else scene.turns], shift, axis=(0, 1)))
+    return frames
 
 
 def facts_in(caption: str) -> tuple[str | None, str | None, str | None]:
