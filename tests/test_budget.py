@@ -26,9 +26,9 @@ PARTS = {
 }
 MOST_LINES = {
     "capscore": 7200,
-    "research core": 34900,
+    "research core": 34850,
     "desk and study": 8140,
-    "tests": 43900,
+    "tests": 43850,
 }
 MOST_FILES = 245  # of both packages
 
