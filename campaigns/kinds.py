@@ -62,6 +62,6 @@ KINDS = (
     Kind("ONNX", binary.graphs, binary.read_graph, mutate.of_bytes, _OF_GRAPHS, 2, "tellapart.detectors.yolox"),
     Kind("stores", binary.stores, binary.read_store, _by_content, _OF_STORES, 2, "tellapart.features.extracted", True),
     Kind("region archives", binary.archives, binary.read_archive, share=2, needs="tellapart.features.importing"),
-    Kind("document frequencies", binary.frequencies, binary.read_frequencies, needs="capscore.frequencies"),
+    Kind("document frequencies", binary.frequencies, binary.read_frequencies, needs="capscore.ngrams"),
     Kind("recipes", text.recipes, text.read_recipe, mutate.of_text, _OF_YAML, 2, _RECIPES),
 )

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,10 @@ def whole(tmp_path_factory):
         return made[kind.name]
 
     return of
+
+
+def test_modules_that_readers_need_are_there():
+    assert all(find_spec(kind.needs) for kind in KINDS)
 
 
 @pytest.mark.filterwarnings("ignore")

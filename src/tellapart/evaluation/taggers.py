@@ -7,8 +7,6 @@ DATA.html      photos with their ten most probable words
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -26,6 +24,7 @@ from capscore import files
 from capscore.errors import UserError
 from capscore.progress import Progress
 from capscore.scene_graph import part_of_speech
+from capscore.tables import csv_line
 from tellapart.data import examples
 from tellapart.data.examples import DataSet, Example
 from tellapart.data.media.thumbnails import thumbnail
@@ -217,13 +216,11 @@ def _tag(source: Attributes, photos: Sequence[Example], dataset: str, features: 
 def _csv(
     words: Sequence[str], kinds: Sequence[str], photos_with: NDArray[np.int64], scores: dict[str, NDArray[np.float64]]
 ) -> bytes:
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["word", "part of speech", "photos", *scores])
+    lines = [csv_line(["word", "part of speech", "photos", *scores])]
     for row, word in enumerate(words):
         numbers = [f"{column[row]:.4f}" if np.isfinite(column[row]) else "" for column in scores.values()]
-        lines.writerow([word, kinds[row], int(photos_with[row]), *numbers])
-    return text.getvalue().encode()
+        lines.append(csv_line([word, kinds[row], int(photos_with[row]), *numbers]))
+    return "".join(lines).encode()
 
 
 def _page(
