@@ -17,6 +17,10 @@ from hypothesis import settings
 from support import small_models
 from tellapart import telemetry
 
+if (
+    signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+):  # as in the background of a shell: children would ignore Ctrl-C, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 telemetry.turn_off()  # before a test imports onnxruntime by itself
 torch.set_num_threads(1)
 

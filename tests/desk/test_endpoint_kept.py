@@ -116,8 +116,11 @@ def test_a_run_that_is_stopped_costs_no_answer(serve, coloured_photos, small_ret
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert half.wait(100)
         process.send_signal(how)
-        process.communicate(timeout=60)
-        stopped.set()
+        try:
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+            stopped.set()
     assert process.returncode == (130 if how == signal.SIGINT else -signal.SIGKILL)
     second = subprocess.run(words, capture_output=True, timeout=120, check=True)
     both, server.requests[:] = len(server.requests), []
