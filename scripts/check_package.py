@@ -33,7 +33,7 @@ TRIED = {
     "score": "packages/capscore/tests/meteor/test_meteor.py",
     "sentences": "tests/retrievers/test_sentences.py -k second_time",
     "clip": "tests/retrievers/test_clip.py -k similarities",
-    "backbones": "tests/encoders/test_backbone.py -k command_fills_a_store",
+    "backbones": "tests/encoders/test_backbone.py -k captioner_of_a_backbone_captions_photos",
     "language-models": "tests/models/test_clipcap.py -k says_the_same",
     "vlm": "tests/commands/test_caption_vlm.py -k captioned",
     "hub": "tests/models/test_card.py -k fetched_from",

@@ -18,7 +18,7 @@ PHOTOS = examples.read(album.HERE / "album.json").examples
 
 def test_all_of_them_together_are_small_enough_for_a_wheel():
     files = [file for folder in (*FOLDERS, encoders.BUNDLED) for file in folder.iterdir()]
-    assert sum(file.stat().st_size for file in files) <= 53e6
+    assert sum(file.stat().st_size for file in files) <= 62e6  # the wheel, which compresses them, has less than 60 MB
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
