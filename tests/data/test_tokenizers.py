@@ -49,6 +49,7 @@ def test_words_are_joined_as_people_write_them_and_an_accent_is_part_of_its_lett
         ("an used boat and a up-to-date ukulele", "a used boat and an up-to-date ukulele"),
         ("a unusual unicycle, an one-way street", "an unusual unicycle, a one-way street"),
         ("an a and a an in a is", "an a and a an in a is"),  # what is no noun stays
+        ("an 18 wheeler, an i phone and an mlb player", "an 18 wheeler, an i phone and an mlb player"),  # as people say
         ("banana and ana eat", "banana and ana eat"),
     ],
 )

@@ -61,18 +61,16 @@ def join_words(words: Iterable[str]) -> str:
     return re.sub(r" (?=n't|')", "", " ".join(words))
 
 
-# Words that begin with the sound of a vowel: by their letters, but for "uniform" and "one", "hour" and "suv"
+# Words that begin with the sound of a vowel: by their letters, but for "uniform" and "one", "hour" and "suv".  Left alone
+# are numbers, single letters and other words without a vowel, and articles before "in" and the like: a word is missing.
 _CONSONANT = r"one|once|eu|ewe|uni(?![nmd])|us(?:[aeu]|\b)|ut[ei]|uk|ur[ai]|ub"
 _VOWEL = rf"(?!{_CONSONANT})[aeiou]\w|hono|hour|heir|suv\b|rv\b|mp\d|x-|l-"
-_NO_NOUN = r"(?:an?|and|are|as|at|in|is|it|of|on|or)\b"  # after an article something else is wrong
-_ARTICLE = re.compile(rf"\ban?(?= (?!{_NO_NOUN})(?:(?P<vowel>{_VOWEL})|\w))")
+_NO_NOUN = r"(?:an|and|are|as|at|in|is|it|of|on|or)\b"
+_ARTICLE = re.compile(rf"\ban?(?= (?!{_NO_NOUN})(?:(?P<vowel>{_VOWEL})|[a-z](?=\w)(?=[a-z-]*[aeiouy])))")
 
 
 def with_articles(text: str) -> str:
-    """English with "a" before the sound of a consonant and "an" before that of a vowel: an umbrella, a uniform.
-
-    In the 854,000 places where people's captions have an article, this is theirs in 99.6 of 100.
-    """
+    """English with "a" before the sound of a consonant and "an" before that of a vowel: an umbrella, a uniform."""
     return _ARTICLE.sub(lambda match: "an" if match["vowel"] is not None else "a", text)
 
 
