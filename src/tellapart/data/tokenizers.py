@@ -61,8 +61,8 @@ def join_words(words: Iterable[str]) -> str:
     return re.sub(r" (?=n't|')", "", " ".join(words))
 
 
-# Words that begin with the sound of a vowel: by their letters, but for "uniform" and "one", "hour" and "suv".  Left alone
-# are numbers, single letters and other words without a vowel, and articles before "in" and the like: a word is missing.
+# Words that begin with the sound of a vowel: by their letters, but for "uniform" and "one", "hour" and "suv".  Numbers,
+# single letters and other words without a vowel are left alone; so is an article before "in" and the like.
 _CONSONANT = r"one|once|eu|ewe|uni(?![nmd])|us(?:[aeu]|\b)|ut[ei]|uk|ur[ai]|ub"
 _VOWEL = rf"(?!{_CONSONANT})[aeiou]\w|hono|hour|heir|suv\b|rv\b|mp\d|x-|l-"
 _NO_NOUN = r"(?:an|and|are|as|at|in|is|it|of|on|or)\b"
